@@ -323,7 +323,7 @@ def contrast(
     if not axes or (field and len(axes) > 1):
         raise unknown("swept field", field, swept)
     if len(axes) > 1:
-        raise AnalysisError(f"choose the swept field to compare; swept fields: {', '.join(swept)}")
+        raise AnalysisError(f"several fields are swept: choose one with --field; swept fields: {', '.join(swept)}")
     axis = axes[0]
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     known = list(dict.fromkeys(point[axis] for point in points.values()))

@@ -205,9 +205,10 @@ class OpenResults:
         """
         run_ids = self.store.run_ids(name)
         if not run_ids:
-            raise AnalysisError(
-                f"unknown run '{name}': no id begins so; ./backchannel results CAMPAIGN --json prints the ids"
-            )
+            campaign = next((row.name for row in self.store.campaigns() if name in (row.id, row.name)), "")
+            why = "this is a campaign" if campaign else "no id begins so"
+            listing = " ".join(filter(None, ("./backchannel runs", campaign)))
+            raise AnalysisError(f"unknown run '{name}': {why}; {listing} lists runs with their ids")
         if len(run_ids) > 1:
             raise AnalysisError(
                 f"{len(run_ids)} runs begin with '{name}', such as {run_ids[0]} and {run_ids[1]}: give more characters"

@@ -32,7 +32,7 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
         packets = f"{file.packets} packets, {file.packets - file.not_tcp} of TCP"
         texts.append(
             f"  {file.label}: {file.format}{by}, {f'{file.packets} events' if description.logs else packets}, "
-            f"{file.connections_total} connections"
+            f"{units.number_of(file.connections_total, 'connection')}"
         )
         texts += [f"    {line}" for line in _damages(file)]
         if len(description.files) > 1:

@@ -120,25 +120,33 @@ def _is_field(name: str, asked: str) -> bool:
     return name == asked or name.endswith("." + asked)
 
 
-def table(runs: Sequence[ListedRun]) -> Table:
-    """A row for each run."""
-    heads = ("id", "campaign", "combination", "repetition", "state", "landed (UTC)", "tags")
-    made = plain_table(*heads, right=["repetition"])
+def table(runs: Sequence[ListedRun], named: bool = False) -> Table:
+    """A row for each run.
+
+    Args:
+        runs: to list.
+        named: whether the reader named the campaign, which each row would repeat.
+    """
     ids: dict[str, set[str]] = {}
     for run in runs:
         ids.setdefault(run.campaign, set()).add(run.campaign_id)
+    # A column that tells nothing apart would fold the others.
+    telling = {"campaign": not named, "tags": any(run.tags for run in runs)}
+    columns = ("id", "campaign", "combination", "rep.", "state", "landed (UTC)", "tags")
+    heads = [name for name in columns if telling.get(name, True)]
+    made = plain_table(*heads, right=["rep."], whole=["id", "rep.", "state", "landed (UTC)"])
     for run in runs:
         landed = "" if run.landed is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(run.landed))
         # Campaigns of one name are told apart by their ids.
         campaign = run.campaign if len(ids[run.campaign]) == 1 else f"{run.campaign} {run.campaign_id[:SHORT]}"
-        parts = (
-            run.run_id[:12],
-            campaign,
-            point_label(run.parameters),
-            str(run.repetition),
-            run.state,
-            landed,
-            ", ".join(run.tags),
-        )
-        made.add_row(*map(Text, parts))
+        parts = {
+            "id": run.run_id[:12],
+            "campaign": campaign,
+            "combination": point_label(run.parameters),
+            "rep.": str(run.repetition),
+            "state": run.state,
+            "landed (UTC)": landed,
+            "tags": ", ".join(run.tags),
+        }
+        made.add_row(*(Text(parts[name]) for name in heads))
     return made

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 #: Blanks between two columns.
 GAP = 2
+#: Headings of swept fields are not folded to less than this.
+LEAST_HEADING = 16
 
 #: Metric and subject.
 Column = tuple[str, str]
@@ -108,7 +111,7 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     ):
         for name in wanted:
             if name not in known:
-                raise unknown(what, name, sorted(set(known)))
+                raise unknown(what, name, sorted({entry for entry in known if entry}))
     order = {name: place for place, name in enumerate(METRICS)}
     question = campaign.question
     first = [quantity[:2] for quantity in (question.quantity, question.beside) if quantity] if question else []
@@ -161,10 +164,11 @@ def _leading(campaign: StoredCampaign, points: Sequence[PointRow]) -> tuple[list
     """The columns of swept fields and valid runs, and a note for each point that may be a selection."""
     attempts = attempts_of(campaign.store, campaign.row.id)
     last = [name.rpartition(".")[2] for name in campaign.axes]
-    fields = [
-        (word if last.count(word) == 1 else short(name), [dict(point.parameters).get(name, "–") for point in points])
-        for name, word in zip(campaign.axes, last, strict=True)
-    ] or [("", ["all runs"] * len(points))]
+    fields = []
+    for name, word in zip(campaign.axes, last, strict=True):
+        values = [dict(point.parameters).get(name, "–") for point in points]
+        fields.append((folded(word if last.count(word) == 1 else short(name), values), values))
+    fields = fields or [("", ["all runs"] * len(points))]
     runs, notes = [], []
     for point in points:
         took = attempts.get(point.number)
@@ -175,6 +179,11 @@ def _leading(campaign: StoredCampaign, points: Sequence[PointRow]) -> tuple[list
             notes += [Text(f"! {label}: {'; '.join(took.reasons)}", style="yellow")] if took.reasons else []
         runs.append(text)
     return [*fields, ("runs", runs)], notes
+
+
+def folded(name: str, values: Sequence[str]) -> str:
+    """The heading of a swept field, not wider than its values where words allow it: metrics have the room."""
+    return textwrap.fill(name, max(LEAST_HEADING, *map(len, values)), break_long_words=False)
 
 
 def _valid(point: PointRow) -> int:

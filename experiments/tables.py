@@ -25,11 +25,17 @@ if TYPE_CHECKING:
     from analysis.store.rows import CampaignRow
 
 
-def plain_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """A table without lines, whose columns `right` are aligned there."""
+def plain_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
+    """A table without lines, whose columns `right` are aligned there and whose columns `whole` are never folded."""
     table = Table(box=None, pad_edge=False, show_edge=False)
     for name in columns:
-        table.add_column(name, header_style="dim", overflow="fold", justify="right" if name in right else "left")
+        table.add_column(
+            name,
+            header_style="dim",
+            overflow="fold",
+            justify="right" if name in right else "left",
+            no_wrap=name in whole,
+        )
     return table
 
 
@@ -40,7 +46,7 @@ def campaigns_table(campaigns: Sequence[CampaignRow], apart: Mapping[str, str]) 
         campaigns: newest first.
         apart: id to what tells it from others of its name (analysis/naming.py).
     """
-    table = plain_table("id", "name", "valid", "state", "title", right=["valid"])
+    table = plain_table("id", "name", "valid", "state", "title", right=["valid"], whole=["id", "valid", "state"])
     for campaign in campaigns:
         counts = f"{campaign.valid}/{campaign.runs}"
         title = f"{campaign.title} ({apart[campaign.id]})" if apart[campaign.id] else campaign.title

@@ -130,7 +130,7 @@ def _wrong_unit(unit: str, kind: str) -> str:
 
 _SCALES: Mapping[str, tuple[tuple[float, str], ...]] = {
     "rate": ((1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")),
-    "time": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
+    "time": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns")),
     "bytes": ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")),
     "fraction": ((0.01, "%"),),
 }
@@ -162,6 +162,19 @@ def show(value: float | None, kind: str) -> str:
     size, name = next(long, scale_of(value, kind))
     number = float(f"{value / size:.3g}")
     return f"{number:.0f} {name}".strip() if abs(number) >= 1000 else f"{number:.3g} {name}".strip()
+
+
+def exact(value: float, kind: str) -> str:
+    """A bound or default to all its digits: "64 us", "1048575 B". Kinds without a prefix stay bare numbers.
+
+    Args:
+        value: in the SI unit.
+        kind: a unit kind of the registry.
+    """
+    if kind not in ("rate", "time", "bytes"):
+        return f"{value:.15g}"
+    spelled = (f"{value / size:.15g} {name}" for size, name in _SCALES[kind])
+    return min(spelled, key=lambda text: ("e" in text, len(text)))
 
 
 def show_delay(delay_s: float, jitter_s: float) -> str:

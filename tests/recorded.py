@@ -20,8 +20,8 @@ from testbed.node_binary import ROOT
 
 PAGES = (ROOT / "README.md", ROOT / "docs/tutorial.md")
 RECORD = re.compile(r"(<!-- recorded: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
-#: Lines that depend on the machine: its pace, the number of runs at a time.
-_DEPENDS = re.compile(r"^expected: .*\n|, \d+ at a time", re.MULTILINE)
+#: Lines that depend on the machine: its pace, progress after the last run, the number of runs at a time.
+_DEPENDS = re.compile(r"^expected: .*\n|^\S+: \d+ of \d+ runs, .*\n|, \d+ at a time", re.MULTILINE)
 COLUMNS = 80
 
 

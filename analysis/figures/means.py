@@ -24,6 +24,8 @@ MOST_TICKS = 12
 LOG_FROM = 10
 #: Ends of fields' names to the kinds of their numbers.
 SUFFIXES = {"_bps": "rate", "_bytes": "bytes", "_s": "time"}
+#: Kinds whose values may be bare numbers in a campaign file.
+_BARE_BESIDE = units.BARE_ALLOWED | {"fraction"}
 _QUANTITY = re.compile(r"\s*([-+0-9.eE]+)\s*(\S*)")
 
 
@@ -170,6 +172,7 @@ class Means:
         low, high = self.sizes[0], self.sizes[-1]
         log = low > 0 and high / low >= LOG_FROM
         x_size, x_unit = axis_scale([math.sqrt(low * high) if log else high], _kind_of(self.x_field, self.kind))
+        x_unit = x_unit or (self.kind if self.kind in units.BARE_ALLOWED else "")
         size, y = _axis_of(self)
         places = {place: value / x_size for place, value in zip(self.places, self.sizes, strict=True)}
         ticks = tuple((value, f"{value:.10g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
@@ -198,7 +201,15 @@ class Means:
                     colour = self.colours.get(mean.place, COLOURS[number % len(COLOURS)])
                     by_colour.setdefault(colour, []).append(_row(mean, places[mean.place] + shift, size))
             series += [
-                Series(group.label, "bars", _frame(rows), colour, width=width * 0.92)
+                # After the last colour they begin again, hatched.
+                Series(
+                    group.label,
+                    "bars",
+                    _frame(rows),
+                    colour,
+                    width=width * 0.92,
+                    hollow=number >= len(COLOURS),
+                )
                 for colour, rows in by_colour.items()
             ]
             points = ((places[mean.place] + shift, mean.estimate) for mean in group.means if mean.place in places)
@@ -247,11 +258,17 @@ def number_of(text: str) -> tuple[float, str] | None:
 
 
 def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
-    """The unit kind of values that are all quantities of one kind, and their sizes; None otherwise."""
-    numbers = [number_of(value) for value in values]
-    if any(number is None for number in numbers) or len({number[1] for number in numbers if number}) > 1:
+    """The unit kind of values that are all quantities of one kind, and their sizes; None otherwise.
+
+    A bare number beside quantities is one of them if campaign files read it so: "2 packets", "4".
+    """
+    numbers = [number for number in map(number_of, values) if number is not None]
+    kinds = {kind for _, kind in numbers}
+    if kinds & _BARE_BESIDE and len(kinds) == 2:
+        kinds -= {"number"}
+    if len(numbers) < len(values) or len(kinds) > 1:
         return None
-    return numbers[0][1] if numbers and numbers[0] else "", [number[0] for number in numbers if number]
+    return next(iter(kinds), ""), [size for size, _ in numbers]
 
 
 def _kind_of(field: str, kind: str) -> str:

@@ -91,7 +91,7 @@ class Series:
     #: Marker size or line width, in points; 0 is the renderer's own.
     size: float = 0.0
     dash: tuple[float, ...] = ()
-    #: An open marker, or a hatched cell.
+    #: An open marker, or a hatched bar or cell.
     hollow: bool = False
     #: Never thinned: losses and retransmissions.
     keep_all: bool = False

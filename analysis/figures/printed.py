@@ -6,6 +6,7 @@ matplotlib takes most of a second to load, so import this module only where a fi
 from __future__ import annotations
 
 import io
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,8 @@ FORMATS = ("svg", "pdf", "png", "html")
 WIDTH_IN, HEIGHT_IN = 5.0, 3.2
 #: Series of more points are drawn as an image inside the vector file, at RASTER_DPI.
 MOST_VECTORS, RASTER_DPI = 20_000, 400
+#: Letters of a line of the y axis' title.
+MOST_LETTERS = 32
 
 _MARKERS = {
     "": "",
@@ -161,13 +164,9 @@ def _series(axes: Axes, series: Series, order: float) -> None:
         )
         axes.add_collection(drawn)
     elif series.kind == "bars":
-        axes.bar(x, y, series.width, color=colour, zorder=order)
+        axes.bar(x, y, series.width, zorder=order, **_fill(series, colour))
     elif series.kind == "cells":
-        fill: dict[str, Any] = (
-            {"facecolor": "white", "edgecolor": colour, "hatch": "////", "lw": 0.6}
-            if series.hollow
-            else {"color": colour}
-        )
+        fill = _fill(series, colour)
         axes.bar(x, series.width, series.width, bottom=y - series.width / 2, zorder=order, **fill)
         dark = series.colour in LEVELS[DARK_FROM:] and not series.hollow
         for left, top, label in points.select("x", "y", "label").iter_rows():
@@ -208,6 +207,13 @@ def _series(axes: Axes, series: Series, order: float) -> None:
         )
 
 
+def _fill(series: Series, colour: str) -> dict[str, Any]:
+    """How a bar or a cell is filled."""
+    return (
+        {"facecolor": "white", "edgecolor": colour, "hatch": "////", "lw": 0.6} if series.hollow else {"color": colour}
+    )
+
+
 def _cut_intervals(axes: Axes, series: Series) -> None:
     """An arrow head at the edge of the axes for each error interval that goes on beyond it."""
     if "high" not in series.points.columns:
@@ -242,7 +248,8 @@ def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
         of.set_major_locator(MaxNLocator(integer=True))
     low, high = axis.range or fitted(axis, figure, name)
     axes.set(**{f"{name}lim": (low, high)})
-    axes.set(**{f"{name}label": axis.label})
+    # A long title beside the axis would leave the sheet.
+    axes.set(**{f"{name}label": axis.label if name == "x" else textwrap.fill(axis.label, MOST_LETTERS)})
 
 
 def _named(figure: Figure) -> list[Series]:
@@ -260,8 +267,7 @@ def _legend(sheet: Sheet, figure: Figure) -> None:
         colour = PALETTE[line.colour]
         name = f"{line.name} ({line.points.height})" if line.keep_all else line.name
         if line.kind in ("bars", "cells"):
-            hatched: dict[str, Any] = {"facecolor": "white", "edgecolor": colour, "hatch": "////"}
-            handles.append(Patch(label=name, **(hatched if line.hollow else {"color": colour})))
+            handles.append(Patch(label=name, **_fill(line, colour)))
             continue
         joined = line.kind in ("line", "steps", "segments")
         handles.append(

@@ -161,8 +161,11 @@ def screened(
                 read += len(rows)
                 show_read(read, number)
         count = number if question is None else len(chosen)
-        size = show(characters * count / number, "bytes") if number else "nothing"
-        _say(f"Deletes {number_of(count, 'screened run')} of {number}, about {size}.")
+        if count:
+            size = show(characters * count / number, "bytes")
+            _say(f"Deletes {number_of(count, 'screened run')} of {number}, about {size}.")
+        else:
+            _say(f"Nothing to delete: of {number_of(number, 'screened run')}, none goes.")
         found = {"deleted": bool(count) and not dry_run, "runs": count, "of": number}
         if not found["deleted"]:
             return Answer(found, [])
@@ -195,8 +198,11 @@ def caches(
         place = build_cache.place(kind)
         kinds.append({"kind": kind, "builds": len(builds), "bytes": taken, "folder": str(place)})
         _say(f"{kind}: {number_of(len(builds), 'build')}, {show(taken, 'bytes')}, in {place}")
-    total = show(sum(build.bytes for build in unused), "bytes") if unused else "nothing"
-    _say(f"Deletes {number_of(len(unused), 'build')}, {total}.")
+    if unused:
+        total = show(sum(build.bytes for build in unused), "bytes")
+        _say(f"Deletes {number_of(len(unused), 'build')}, {total}.")
+    else:
+        _say(f"Nothing to delete: every build was used within {older_than}.")
     if unused and not dry_run:
         ask_to_delete(yes)
         for build in unused:

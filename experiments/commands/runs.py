@@ -54,4 +54,6 @@ def runs(
         show_note(f"{limit} of {len(found)} runs; --limit {len(found)} lists all, --where and --state choose")
     elif not found:
         show_note("no run matches")
-    return Answer(found[:limit], lambda: console().print(listed_runs.table(found[:limit])) if found else None)
+    return Answer(
+        found[:limit], lambda: console().print(listed_runs.table(found[:limit], named=bool(name))) if found else None
+    )

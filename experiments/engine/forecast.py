@@ -1,6 +1,7 @@
 """Estimates the time and disk space of a plan, from earlier runs or from the capacity of the links.
 
-The number of captured packets follows from the scenario: each flow fills the slowest line of its route, and every
+The number of captured packets follows from the scenario: each flow fills the slowest line of its route, unless its
+application sends less, and every
 interface on the route captures its data and acks. Earlier runs of the same point replace this estimate. Earlier runs of
 other points scale it.
 """
@@ -16,10 +17,11 @@ from typing import TYPE_CHECKING
 
 from experiments.engine.governor import RULES
 from experiments.engine.pace import UNMEASURED, Pace
+from experiments.language import registry
 from experiments.language.backends import Backend
 from experiments.language.campaign import Run
 from experiments.language.routes import PACKET_BYTES, Route, route
-from testbed.scenario import DIRECTIONS, Direction, Document, LinkSpec, Scenario, ScenarioDocument
+from testbed.scenario import DIRECTIONS, Direction, Document, Flow, LinkSpec, Scenario, ScenarioDocument
 
 if TYPE_CHECKING:
     from analysis.store.rows import HistoryRow
@@ -28,9 +30,11 @@ if TYPE_CHECKING:
 PER_ACK = 2
 #: Assumed rate of a flow over lines without a rate, in bit/s.
 FREE_BPS = 1e9
-#: Stored bytes per captured packet (compressed capture, table row, telemetry): in a simulation, whose times compress
-#: well, and with real packets. Per captured interface, and per run.
-SIM_BYTES_A_PACKET, BYTES_A_PACKET = 40.0, 160.0
+#: Stored bytes per captured packet (compressed capture, table row): in a simulation, whose times compress well, and
+#: with real packets, telemetry included. Per captured interface, and per run.
+SIM_BYTES_A_PACKET, BYTES_A_PACKET = 33.0, 160.0
+#: Compressed telemetry of a simulation, per packet of a sender.
+TELEMETRY_BYTES_A_PACKET = 6.0
 BYTES_A_CAPTURE, BYTES_A_RUN = 13_000.0, 50_000.0
 #: The database of a new store, and what each run adds to it.
 BYTES_A_STORE, ROW_BYTES_A_RUN = 500_000.0, 37_000.0
@@ -74,6 +78,8 @@ class Traffic:
     crossings: float
     #: Captured interfaces.
     captures: int
+    #: Packets that senders sample; 0 without telemetry.
+    sampled: float
 
 
 @dataclass(frozen=True)
@@ -243,29 +249,48 @@ def _length_s(scenario: Scenario) -> float:
 
 def traffic(scenario: Scenario) -> Traffic:
     """Estimated packets of all flows."""
-    captured = crossings = 0.0
+    captured = crossings = sent = 0.0
     interfaces = [f"{end}:{link.name}" for link in scenario.links for end in link.ends]
     captures = sum(not scenario.capture.at or name in scenario.capture.at for name in interfaces)
     ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
     load: dict[tuple[str, str], int] = {}
-    for _, hops in ways:
+    for flow, hops in ways:
+        if _offered_per_s(flow) < math.inf:
+            # It takes little of what the others fill.
+            continue
         for link, direction in hops:
             load[link.name, direction] = load.get((link.name, direction), 0) + 1
     for flow, hops in ways:
         if not hops:
             continue
-        rate_bps = min(_rate_bps(link, side) / load[link.name, side] for link, side in hops)
+        rate_bps = min(_rate_bps(link, side) / load.get((link.name, side), 1) for link, side in hops)
         ack_bps = min(_rate_bps(link, "reverse" if side == "forward" else "forward") for link, side in hops)
         # Acks of 40 bytes on the slowest reverse line limit the data rate.
         rate_bps = min(rate_bps, ack_bps / 320 * PER_ACK * PACKET_BYTES * 8 * 4)
         end_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
-        packets = rate_bps * max(end_s - flow.start_s, 0.0) / (8 * PACKET_BYTES)
+        packets = min(rate_bps / (8 * PACKET_BYTES), _offered_per_s(flow)) * max(end_s - flow.start_s, 0.0)
         if flow.bytes:
             packets = min(packets, flow.bytes / PACKET_BYTES)
         packets *= 1 + 1 / PER_ACK
         captured += packets * _captures(scenario, hops)
         crossings += packets * len(hops)
-    return Traffic(captured, crossings, captures)
+        sent += packets
+    return Traffic(captured, crossings, captures, sent if scenario.capture.telemetry else 0.0)
+
+
+def _offered_per_s(flow: Flow) -> float:
+    """Packets a second that a flow's application sends; infinite where only the line limits it."""
+    params = registry.find("workload", flow.kind).params
+    options = {param.name: flow.options.get(param.name, param.default) for param in params}
+    for name in ("interval_s", "frame_s"):
+        if name in options:
+            return 1 / float(options[name])
+    if "distance_s" in options:
+        return float(options["mean_bytes"]) / PACKET_BYTES / float(options["distance_s"])
+    if "rate_bps" in options:
+        size = options.get("packet_bytes") or options.get("write_bytes") or PACKET_BYTES
+        return float(options["rate_bps"]) / 8 / float(size)
+    return math.inf
 
 
 def _captures(scenario: Scenario, hops: Route) -> int:
@@ -275,8 +300,10 @@ def _captures(scenario: Scenario, hops: Route) -> int:
 
 
 def _modelled_bytes(backend: Backend, traffic: Traffic) -> float:
-    a_packet = SIM_BYTES_A_PACKET if not backend.has_real_packets else BYTES_A_PACKET
-    return BYTES_A_RUN + BYTES_A_CAPTURE * traffic.captures + a_packet * traffic.captured
+    fixed_bytes = BYTES_A_RUN + BYTES_A_CAPTURE * traffic.captures
+    if backend.has_real_packets:
+        return fixed_bytes + BYTES_A_PACKET * traffic.captured
+    return fixed_bytes + SIM_BYTES_A_PACKET * traffic.captured + TELEMETRY_BYTES_A_PACKET * traffic.sampled
 
 
 def _virtual_s(backend: Backend, scenario: Scenario, traffic: Traffic) -> float:

@@ -12,7 +12,7 @@ from experiments.labels import duration_text
 from experiments.language.campaign import Plan, Run
 from testbed import report as testbed
 from testbed.report import Phase
-from testbed.units import plain
+from testbed.units import number_of, plain
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,8 @@ class Progress:
             words.append(f"{self.made_elsewhere} of them made by other runners")
         if self.elsewhere:
             words.append(f"{self.elsewhere} at other runners")
-        words.append(f"{sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING)} busy cells")
+        if busy := sum(1 for cell in self.cells if cell.progress.phase is not Phase.ANALYSING):
+            words.append(number_of(busy, "busy cell"))
         if not self.allowed:
             words.append("waiting, because the machine's host takes too much CPU time")
         if self.per_minute is not None:

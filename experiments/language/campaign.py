@@ -338,6 +338,7 @@ class _Expansion:
     def validate(self, values: Mapping[str, Any], combinations: Sequence[Combination]) -> list[Campaign]:
         """Validates points, and reports every problem. The result has the points whose fields are valid one by one."""
         campaigns: list[Campaign] = []
+        valid: list[Combination] = []
         for combination in combinations:
             point_values = dict(values)
             places = self.assign(point_values, combination)
@@ -345,12 +346,17 @@ class _Expansion:
                 continue
             try:
                 campaigns.append(Campaign.model_validate(point_values, context=self._file.file))
+                valid.append(combination)
             except ValidationError as error:
                 self._report_invalid(error, places)
                 self.raise_problems(more_than=MAX_PROBLEMS)
-        for problems in checks.problems(campaigns):
-            for path, text in problems:
-                self.report(path, text)
+        having: dict[checks.Finding, list[Combination]] = {}
+        for combination, problems in zip(valid, checks.problems(campaigns), strict=True):
+            for finding in problems:
+                having.setdefault(finding, []).append(combination)
+        for (path, text), some in having.items():
+            # What is wrong with all of them is wrong without the sweep.
+            self.report(path, text if len(some) == len(valid) else f"{text} (where {_shared(some)})")
         return campaigns
 
     def report(self, path: FieldPath, message: str, field: str = "") -> None:
@@ -379,6 +385,13 @@ class _Expansion:
             self.report(path if swept is None else places[swept].place, message, dotted(path))
 
 
+def _shared(combinations: Sequence[Combination]) -> str:
+    """The swept values that all of some combinations have, or else those of the first: "network.link=wifi"."""
+    several = [list(itertools.chain.from_iterable(map(_parameters, combination))) for combination in combinations]
+    shared = [parameter for parameter in several[0] if all(parameter in others for others in several)]
+    return ", ".join(f"{name}={label}" for name, label in shared or several[0])
+
+
 def _parameters(swept: Value) -> Iterator[tuple[str, str]]:
     """The parameters of a point that a swept value sets: its field, or the names and labels of its axis."""
     if not swept.axis:
@@ -390,7 +403,9 @@ def _parameters(swept: Value) -> Iterator[tuple[str, str]]:
 def _label(value: Any) -> str:
     """A swept value as tables show it."""
     if isinstance(value, dict):
-        return " ".join(_label(part) if isinstance(part, dict) else str(part) for part in value.values())
+        return " ".join(map(_label, value.values()))
+    if isinstance(value, list):
+        return f"[{', '.join(map(_label, value))}]"
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value)

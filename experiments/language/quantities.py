@@ -22,7 +22,6 @@ def quantity(
         above: the value must be greater.
         most: the greatest value allowed.
     """
-    si_unit = next(spelling for spelling, size in units.UNITS[kind].items() if size == 1)
 
     def read(value: object) -> float | int:
         number = units.parse(value, kind)
@@ -30,10 +29,10 @@ def quantity(
             allowed = f"at least {above + 1:g}" if kind in units.WHOLE else f"greater than {above:g}"
             raise ValueError(f"'{value}' is out of range: it must be {allowed}")
         if least is not None and number < least:
-            allowed = "it must not be negative" if least == 0 else f"it must be at least {least:g}"
+            allowed = "it must not be negative" if least == 0 else f"it must be at least {units.exact(least, kind)}"
             raise ValueError(f"'{value}' is out of range: {allowed}")
         if most is not None and number > most:
-            raise ValueError(f"'{value}' is out of range: it must be at most {most:.15g} {si_unit}".rstrip())
+            raise ValueError(f"'{value}' is out of range: it must be at most {units.exact(most, kind)}")
         return number
 
     return BeforeValidator(read)

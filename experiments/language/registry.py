@@ -87,15 +87,18 @@ class Param:
         else:
             words = [", ".join(self.choices) if self.choices else self.unit]
         if self.min is not None:
-            words.append(f"at least {self.min:.15g}")
+            words.append(f"at least {units.exact(self.min, self.unit)}")
         if self.max is not None:
-            words.append(f"at most {self.max:.15g}")
+            words.append(f"at most {units.exact(self.max, self.unit)}")
         if self.required:
             words.append("required")
         elif self.default is not None:
             default = self.default
-            shown = str(default).lower() if isinstance(default, bool) else default
-            words.append(f"default {shown:.15g}" if isinstance(shown, float) else f"default {shown}")
+            if isinstance(default, bool):
+                default = str(default).lower()
+            elif isinstance(default, float | int):
+                default = units.exact(default, self.unit)
+            words.append(f"default {default}")
         return ", ".join(words)
 
     def read(self, value: object, read: Reader) -> Any:
@@ -126,9 +129,9 @@ class Param:
             return files.named(value, read)
         number = units.parse(value, self.unit)
         if self.min is not None and number < self.min:
-            raise ValueError(f"'{value}' is out of range: it must be at least {self.min:.15g}")
+            raise ValueError(f"'{value}' is out of range: it must be at least {units.exact(self.min, self.unit)}")
         if self.max is not None and number > self.max:
-            raise ValueError(f"'{value}' is out of range: it must be at most {self.max:.15g}")
+            raise ValueError(f"'{value}' is out of range: it must be at most {units.exact(self.max, self.unit)}")
         return number
 
 

@@ -175,11 +175,18 @@ class _Reader:
                 continue
             fields: set[FieldPath] = set()
             group: list[Combination] = []
+            parts = name.count(", ") + 1
+            misfits = [label for label in steps if parts > 1 and label.count(", ") != parts - 1]
+            reason = f"the axis '{name}' has {parts} names, so each label needs {parts} parts: 'a, b'"
+            if len(misfits) == len(steps):
+                self._fail(place, f"{reason}; for an axis with one name, leave the comma out of its name")
+                continue
             for label, values in steps.items():
-                names = name.split(", ")
-                if len(names) > 1 and label.count(", ") != len(names) - 1:
-                    reason = f"the axis '{name}' has {len(names)} names, so each label needs {len(names)} parts: 'a, b'"
+                if label in misfits:
                     self._fail((*place, label), reason)
+                    continue
+                if not str(label).strip():
+                    self._fail((*place, label), "the label is empty: tables and figures would show nothing for it")
                     continue
                 if not isinstance(values, dict) or not values:
                     self._fail((*place, label), "expected a mapping of fields to values, such as {stack: reno-ns}")

@@ -126,6 +126,10 @@ def read(path: Path) -> SearchFile:
 
 def _problems(file: source.Source) -> Iterator[Problem]:
     values = file.values
+    if "network" in values and not values.keys() & {"campaign", "axes"}:
+        needed = "a search file names it as 'campaign', and has 'axes' and a 'question' (docs/search.md)"
+        yield file.problem((), f"this is a campaign file; {needed}")
+        return
     for field in values.keys() - _FIELDS:
         yield file.problem((field,), f"unknown field; allowed: {', '.join(sorted(_FIELDS))}")
     for field in ("campaign", "axes", "question"):

@@ -3,7 +3,7 @@
 //! The packets of `--from` arrive at the policy at their times in the capture, and leave at `--rate`. They are those that
 //! were captured: nothing is sent less because a packet is dropped or late.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,10 +54,13 @@ struct Direction {
     /// Of UDP from or to port 443.
     quic_packets: u64,
     quic_bytes: u64,
-    /// Most bytes within a second of the clock.
+    /// Most bytes within any second: seconds of the clock would cut a short capture's only one in two.
     busiest_second_bytes: u64,
+    /// Times and lengths of the packets of the last second, and their sum.
     #[serde(skip)]
-    second: (i64, u64),
+    second: VecDeque<(i64, u64)>,
+    #[serde(skip)]
+    second_bytes: u64,
 }
 
 impl Direction {
@@ -76,9 +79,13 @@ impl Direction {
             self.pure_acks += 1;
             self.pure_ack_bytes += bytes;
         }
-        let second = time_ns.div_euclid(1_000_000_000);
-        self.second = if self.second.0 == second { (second, self.second.1 + bytes) } else { (second, bytes) };
-        self.busiest_second_bytes = self.busiest_second_bytes.max(self.second.1);
+        self.second.push_back((time_ns, bytes));
+        self.second_bytes += bytes;
+        while let Some((_, gone)) = self.second.front().filter(|(before_ns, _)| *before_ns <= time_ns - 1_000_000_000) {
+            self.second_bytes -= gone;
+            self.second.pop_front();
+        }
+        self.busiest_second_bytes = self.busiest_second_bytes.max(self.second_bytes);
     }
 }
 
@@ -289,6 +296,18 @@ mod tests {
         let filtered = acks(r#"{"name": "ack-filtering"}"#);
         assert_eq!((filtered.left, filtered.left_acks, filtered.purged), (2, 2, 2));
         assert!((filtered.longest_wait_s - 0.037).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_busiest_second_begins_at_any_packet() {
+        let (ack, mut way) = (Segment::default().packet(), Direction::default());
+        // Ten packets of 40 bytes within a second, of which seconds of the clock have five each.
+        for number in 0..10 {
+            way.count(500_000_000 + number * 100_000_000, &ack, ack.bytes());
+        }
+        assert_eq!(way.busiest_second_bytes, 400);
+        way.count(10_000_000_000, &ack, ack.bytes());
+        assert_eq!((way.busiest_second_bytes, way.second_bytes, way.second.len()), (400, 40, 1));
     }
 
     #[test]

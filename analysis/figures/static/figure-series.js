@@ -77,6 +77,7 @@ const FigureSeries = (() => {
         const half = (x(one.x[index] + one.width / 2) - x(one.x[index] - one.width / 2)) / 2;
         const zero = y(Math.max(u.scales.y.min, u.scales.y.distr === 3 ? 1e-300 : 0));
         fill.rect(left - half, Math.min(top, zero), 2 * half, Math.abs(zero - top));
+        if (one.hollow) hatch(stroke, left - half, Math.min(top, zero), 2 * half, Math.abs(zero - top), 6 * ratio);
       } else if (one.kind === "cells") {
         const [wide, high] = size(u, one, true);
         fill.rect(left - wide / 2, top - high / 2, wide, high);
@@ -91,7 +92,7 @@ const FigureSeries = (() => {
     return { stroke, fill, clip: null, band: null, gaps: null, flags: 3 };
   }
 
-  // The outline of a cell, and lines across it, which no colour of the scale has.
+  // The outline of a bar or cell, and lines across it, which no colour of the scale has.
   function hatch(path, left, top, wide, high, step) {
     path.rect(left, top, wide, high);
     for (let at = step; at < wide + high; at += step) {

@@ -139,7 +139,7 @@ const Figures = (() => {
       stroke: color(one.colour),
       // A hollow marker is filled with the paper, a bar with its colour.
       fill: one.hollow ? color("raised") : color(one.colour),
-      width: one.kind === "points" ? 1.4 : one.kind === "bars" ? 0 : one.size || 1.5,
+      width: one.kind === "points" ? 1.4 : one.kind === "bars" && !one.hollow ? 0 : one.size || 1.5,
       dash: one.dash.length ? one.dash : undefined,
       points: { show: false },
       paths: (u) => paint(u, one),

@@ -100,6 +100,8 @@ def test_what_is_not_there_is_told(results: Path, tmp_path: Path) -> None:
         analysis.open(results)["smal"]
     with pytest.raises(AnalysisError, match="unknown run 'zz'"):
         analysis.open(results).run("zz")
+    with pytest.raises(AnalysisError, match=r"this is a campaign; ./backchannel runs small lists runs"):
+        analysis.open(results).run("small")
     with pytest.raises(AnalysisError, match=r"4 runs begin with ''"):
         analysis.open(results).run("")
     with pytest.raises(AnalysisError, match="there are no results"):

@@ -301,6 +301,15 @@ def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, sim
     context.close()
 
 
+def test_a_digest_in_a_sentence_breaks_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
+    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    note = page.locator("p.note", has_text="Virtual time is exact")
+    note.evaluate("(one) => { one.textContent += '0123456789abcdef'.repeat(4) }")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.close()
+
+
 def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
     """Every number stands with its name, and nothing lies beside the screen."""
     page = browser.new_page(viewport={"width": 390, "height": 800})

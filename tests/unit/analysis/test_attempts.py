@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.attempts import PointAttempts, attempts_of, permutation_p
+from analysis.errors import AnalysisError
 from analysis.handle import StoredCampaign
 from analysis.results import MetricValue
 from analysis.store import Landing, Store
@@ -69,6 +70,8 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     terminal = Console(width=160, record=True, file=(tmp_path / "out").open("w"))
     terminal.print(results_table(StoredCampaign(store, campaign), Asked(), terminal.width))
     text = terminal.export_text()
+    with pytest.raises(AnalysisError, match="unknown flow or link 'g'; allowed: f$"):
+        results_table(StoredCampaign(store, campaign), Asked(flows=["g"]), terminal.width)
     assert "3 of 5 tried !" in text
     assert "! policy=red: 2 of 5 attempts were thrown away" in text
     document = results_document(campaign, store.table("c"), result)

@@ -180,6 +180,40 @@ def test_bars_of_one_flow_are_coloured_by_a_field_of_names() -> None:
     assert figure.y.label == "Throughput of down (Mbit/s)"
 
 
+def test_bars_that_share_a_colour_differ_in_their_hatching() -> None:
+    many = pl.concat([table().with_columns(subject=pl.lit(f"f{number}")) for number in range(10)])
+    (axes,) = printed.draw(campaign.bars(many, "throughput")).axes
+    for patches in (axes.patches, axes.figure.legends[0].get_patches()):
+        assert len({(one.get_facecolor(), one.get_edgecolor(), one.get_hatch()) for one in patches}) == 10
+
+
+def test_a_distribution_of_many_combinations_keeps_those_that_can_be_told_apart(recwarn: Any, tmp_path: Path) -> None:
+    points = range(100)
+    values = pl.DataFrame(
+        {
+            "limit": [str(point) for point in points], "point": points, "metric": "throughput", "subject": "down",
+            "unit": "rate", "value": [1e6 + point for point in points],
+        }
+    )  # fmt: skip
+    figure = campaign.cdf_of_runs(values, "throughput")
+    assert [line.name for line in figure.series][-1] == "11 (1)"
+    assert figure.notes == ("88 more curves are left out; --where FIELD=VALUE chooses",)
+    printed.save(figure, tmp_path / "cdf.png")
+    assert not recwarn.list
+
+
+def test_an_axis_of_packets_says_so_beside_bare_numbers() -> None:
+    down = table().filter(pl.col("subject") == "down").drop("link.rate", "queue.policy")
+    limits = down.insert_column(0, pl.Series("queue.limit", ["2 packets", "4", "8", "16"]))
+    assert campaign.sweep(limits, "throughput").x.label == "queue.limit (packets)"
+
+
+def test_a_long_title_stays_on_the_sheet() -> None:
+    title = "Flow completion, median of pages on the way back"
+    (axes,) = printed.draw(Figure(Axis(), Axis(title, "s"), ())).axes
+    assert axes.get_ylabel() == "Flow completion, median of pages\non the way back (s)"
+
+
 def test_means_that_lie_far_apart_have_a_logarithmic_axis() -> None:
     far = table().with_columns(
         pl.when(pl.col("subject") == "up").then(pl.lit([1e3, 1.1e3, 1.2e3])).otherwise(pl.col("values")).alias("values")
@@ -262,7 +296,11 @@ def test_quantities_of_several_kinds_are_names() -> None:
     assert quantities(["1 ms", "20 ms"]) == ("time", [0.001, 0.02])
     assert quantities(["1", "2"]) == ("number", [1, 2])
     assert quantities(["1 ms", "2 packets"]) is None
-    assert quantities(["1", "2 packets"]) is None
+    # A campaign file may leave the unit of packets and fractions out, but not that of a rate.
+    assert quantities(["2 packets", "4"]) == ("packets", [2, 4])
+    assert quantities(["0.5", "60 %"]) == ("fraction", [0.5, 0.6])
+    assert quantities(["1", "2 ms"]) is None
+    assert quantities(["1", "red"]) is None
     assert axis_scale([0.2, 0.4], "fraction") == (0.01, "%")
 
 

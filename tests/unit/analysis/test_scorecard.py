@@ -88,6 +88,7 @@ def test_labels_and_measures_make_no_other_runs() -> None:
         ("sweep: {axes: {p: {a: 3}}}", "expected a mapping of fields to values"),
         ("sweep: {axes: {'p, q': {a: {duration: 1 s}}}}", "has 2 names, so each label needs 2 parts"),
         ("sweep: {axes: {p: {a: {duration: 1 s}}}, duration: [1 s]}", "'duration' is swept twice"),
+        ("sweep: {axes: {p: {' ': {duration: 1 s}}}}", "the label is empty"),
         ("measures: {x: {metric: throughput, ratio: y}}", "exactly one of"),
         ("measures: {x: {ratio: y}}", "a measure with 'ratio' needs 'axis'"),
         ("measures: {x: {gather: {a: y}}}", "a measure with 'gather' needs 'axis'"),
@@ -100,6 +101,14 @@ def test_mistakes_are_told(more: str, words: str) -> None:
     with pytest.raises(CampaignError) as caught:
         expand(source.parse("c.yaml", base + more))
     assert words in str(caught.value)
+
+
+def test_a_comma_in_an_axis_name_is_one_mistake_however_many_labels_there_are() -> None:
+    labels = ", ".join(f"d{number}: {{duration: {number} s}}" for number in range(2, 32))
+    with pytest.raises(CampaignError) as caught:
+        expand(source.parse("c.yaml", BASE + f"sweep: {{axes: {{'delay, both ways': {{{labels}}}}}}}"))
+    assert len(caught.value.problems) == 1
+    assert str(caught.value).endswith("for an axis with one name, leave the comma out of its name")
 
 
 # Measures -----------------------------------------------------------------------------------------------------

@@ -62,6 +62,29 @@ def test_captured_packets_by_hand() -> None:
     assert traffic(expand(source.parse("c.yaml", two)).runs[0].scenario).captured == pytest.approx(1500 * 6)
 
 
+@pytest.mark.parametrize(
+    ("kind", "packets"),
+    [
+        # A probe every 50 ms, a frame of speech every 20 ms, 16 kbit/s of 100 bytes, a page of 30 kB a second.
+        ("kind: probe", 20), ("kind: call", 50), ("kind: cbr, options: {rate: 16 kbit/s, packet: 100 B}", 20),
+        ("kind: web", 20), ("kind: bulk", 1e6 / 12_000),
+    ],
+)  # fmt: skip
+def test_an_application_that_sends_little_does_not_fill_the_line(kind: str, packets: float) -> None:
+    text = FILE.replace("BACKEND", "sim").replace("name: f,", f"name: f, {kind},")
+    assert traffic(expand(source.parse("c.yaml", text)).runs[0].scenario).captured == pytest.approx(
+        packets * 12 * 1.5 * 6
+    )
+    # Nor does it halve what a transfer beside it is expected to send.
+    beside = FILE.replace("BACKEND", "sim").replace(
+        "workload:", f"workload:\n  - {{name: g, {kind}, from: server, to: client}}"
+    )
+    share = 0.5 if kind == "kind: bulk" else 1.0
+    captured = traffic(expand(source.parse("c.yaml", beside)).runs[0].scenario).captured
+    own = 1e6 / 12_000 * 0.5 if kind == "kind: bulk" else packets
+    assert captured == pytest.approx((1e6 / 12_000 * share + own) * 12 * 1.5 * 6)
+
+
 def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None:
     assert effort_s(plan().runs[0]) == 12
     # 1500 packets cross three links each, and every one is captured at six places.
@@ -128,6 +151,18 @@ def test_the_analysis_of_simulations_counts_and_that_of_real_packets_does_not() 
         history = [replace(row, analysed_s=9.0) for row in past(of, 3.0 if backend == "sim" else 12.5, 1000)]
         alone = forecast(of.runs[:1], history, 2).time_s
         assert alone == pytest.approx(one_s + (COMMAND_S if backend == "sim" else BUILD_S), rel=0.1)
+
+
+def test_runs_without_captures_store_their_telemetry() -> None:
+    # 1500 packets. Measured: 786 kB of telemetry for 124,000 packets.
+    sizes = []
+    for telemetry in ("true", "false"):
+        text = (
+            FILE.replace("BACKEND", "sim")
+            + f"capture: {{at: [none], telemetry: {telemetry}, counters: {{every: 1 s}}}}\n"
+        )
+        sizes.append(forecast(expand(source.parse("c.yaml", text)).runs[:1], [], 2).disk_bytes)
+    assert sizes[0] - sizes[1] == pytest.approx(1500 * 786e3 / 124_000, rel=0.1)
 
 
 def test_the_machines_pace_counts_where_no_run_is_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,11 @@ def test_rate_and_remaining_time_follow_from_what_is_finished(plan: Plan) -> Non
     result = progress(plan)
     assert (result.per_minute, result.left_s) == (8.0, 30.0)
     assert progress(plan, elapsed_s=1.0).left_s is None
-    assert result.text == "4 of 12 runs, 1 without a valid result, 1 busy cells, 8 runs a minute, 30 s left"
+    assert result.text == "4 of 12 runs, 1 without a valid result, 1 busy cell, 8 runs a minute, 30 s left"
+
+
+def test_a_line_speaks_of_cells_only_where_some_are_busy(plan: Plan) -> None:
+    assert "cell" not in Progress(60.0, 120.0, 3, 1, 12, 30.0, 2, (), pid=7).text
 
 
 def test_the_store_gets_json_and_the_site_its_fields(plan: Plan) -> None:

@@ -6,11 +6,13 @@ import json
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 
 from experiments.language import registry, source
 from experiments.language.campaign import Plan, expand, load
 from experiments.language.identity import canonical_json, run_identity
+from experiments.language.problems import CampaignError
 from testbed.node_binary import ROOT
 
 BASE = """\
@@ -42,6 +44,29 @@ def test_axes_combine_and_the_last_runs_fastest() -> None:
     planned = plan("sweep: {stack: [reno, cubic], duration: [1 s, 2 s]}")
     assert points(planned) == [("reno", "1 s"), ("reno", "2 s"), ("cubic", "1 s"), ("cubic", "2 s")]
     assert [run.document.document["duration_s"] for run in planned.runs] == [1.0, 2.0, 1.0, 2.0]
+
+
+def test_labels_are_written_as_in_the_file() -> None:
+    stacks = "stack: [newreno, {name: newreno, sack: true}]"
+    planned = plan(f"backend: sim\nsweep: {{{stacks}, workload.f.start: [0 s, [0 s, 0.1 s]]}}")
+    assert points(planned)[1] == ("newreno", "[0 s, 0.1 s]")
+    assert points(planned)[2] == ("newreno true", "0 s")
+
+
+@pytest.mark.parametrize(
+    ("more", "end"),
+    [
+        ("sweep: {network.link: [point-to-point, wifi]}", "same rate (where network.link=wifi)"),
+        ("sweep: {duration: [1 s, 2 s], network.link: [leo, wifi]}", "same rate (where network.link=wifi)"),
+        ("sweep: {duration: [1 s, 2 s], network.link: [wavelan, wifi]}", "same rate"),
+    ],
+)
+def test_a_problem_of_some_combinations_names_them(more: str, end: str) -> None:
+    base = BASE.replace("delay: 5 ms}}", "delay: 50 ms}, reverse: {rate: 2 Mbit/s, delay: 50 ms}}")
+    with pytest.raises(CampaignError) as caught:
+        expand(source.parse("c.yaml", base + more))
+    (problem,) = caught.value.problems
+    assert problem.message.endswith(end)
 
 
 def test_zipped_axes_advance_together() -> None:

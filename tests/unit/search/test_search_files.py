@@ -99,6 +99,7 @@ def test_an_interval_is_said_of_what_it_is(asked: dict[str, object], amount: str
     ("text", "line", "sentence"),
     [
         (AXES + QUESTION, 1, "campaign: is required"),
+        ("name: c\nnetwork: {topology: line}\nduration: 9 s\n", 1, "this is a campaign file; a search file names it"),
         ("campaign: c.yaml\n" + AXES + "question: {most: throughput(bulk)}\n", 3, "has one of max, min, where, flips"),
         ("campaign: c.yaml\n" + AXES + "question: {where: throughput(bulk)}\n", 3, "is not EXPRESSION > NUMBER"),
         ("campaign: c.yaml\n" + AXES + "question: {flips: throughput(bulk)}\n", 3, "'between' belongs to flips and"),

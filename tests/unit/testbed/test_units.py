@@ -47,6 +47,28 @@ def test_refusals(text: object, kind: str, words: str) -> None:
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [
+        (0.0001, "time", "0.1 ms"),
+        (2.8e-05, "time", "28 us"),
+        (0.0, "time", "0 s"),
+        (1e6, "time", "1000000 s"),
+        (1048575, "bytes", "1048575 B"),
+        (1, "rate", "1 bit/s"),
+        (256, "count", "256"),
+        (0.95, "fraction", "0.95"),
+    ],
+)
+def test_bounds_keep_their_digits_and_have_a_unit(value: float, kind: str, text: str) -> None:
+    assert units.exact(value, kind) == text
+    assert units.parse(text, kind) == pytest.approx(value, rel=1e-15)
+
+
+def test_less_than_a_microsecond_reads_in_nanoseconds() -> None:
+    assert units.show(6.4e-07, "time") == "640 ns"
+
+
 SPELLED = [(kind, unit) for kind, spellings in units.UNITS.items() for unit in spellings]
 
 
