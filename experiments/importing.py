@@ -23,7 +23,7 @@ from analysis import parquet, versions
 from analysis.alignment import ALONE, Aligned, align
 from analysis.captures import RunData
 from analysis.metrics import measure
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
 from experiments import collections_of_runs, found_datagrams, found_flows, found_logs, import_files
 from experiments.language.problems import ImportProblem
@@ -80,8 +80,8 @@ def import_captures(store: Store, request: Request) -> Imported:
         assert known is not None
         _enter(store, request, run_id)
         return _imported(run_id, campaign_id, known.documents, known=True)
-    store.sweep_incoming()
-    folder = store.incoming(run_id)
+    store.sweep()
+    folder = store.staging_folder(run_id)
     try:
         are_logs = _are_logs(request.files)
         read = _read_logs if are_logs else _read_captures
@@ -98,7 +98,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         manifest = Manifest(**versions.versions().complete(), report=report).replace(import_=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
         documents.write(folder)
-        store.land(Landing(run_id, "import", documents, metrics, [], 1, folder))
+        store.commit_run(PendingRun(run_id, "import", documents, metrics, [], 1, folder))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise

@@ -29,10 +29,10 @@ from mininet.node import Switch
 from agents.capture import Capture
 from agents.clocks import read_together
 from agents.errors import AgentError
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import SessionDescription
 from experiments.engine import machine
-from experiments.sessions.record import Collection, keep, recorded
+from experiments.sessions.record import Collection, commit_record, recorded
 from testbed import addressing
 from testbed.audit import audited
 from testbed.errors import TestbedError
@@ -46,20 +46,20 @@ LEAD_S = 0.02
 
 
 class Recording:
-    """A record that is being made; afterwards its run."""
+    """A recording in progress; afterwards its run."""
 
-    #: The run in the store; None until the record has ended.
-    landing: Landing | None = None
+    #: The run in the store; None until the recording has ended.
+    run: PendingRun | None = None
 
     @property
     def problems(self) -> Sequence[str]:
-        """Why the lines did not keep their timing; empty if they did, and while the record lasts."""
-        return () if self.landing is None else self.landing.problems
+        """Why the links did not keep their timing; empty if they did, and during the recording."""
+        return () if self.run is None else self.run.problems
 
 
 @contextmanager
 def record(net: Any, name: str = "script", results: str = "results") -> Iterator[Recording]:
-    """Records the emulated links of a network for the length of a `with` block. Then the run lands in the results.
+    """Records the emulated links of a network during a `with` block. Then it stores the run in the results.
 
     Packets that are in the links at the beginning are discarded. The verdict is printed on standard error.
 
@@ -74,7 +74,7 @@ def record(net: Any, name: str = "script", results: str = "results") -> Iterator
     lines = [link for link in net.links if isinstance(link, EmulatedLink)]
     scenario = _scenario(lines)
     store = Store.open(Path(results))
-    folder = store.incoming(f"mininet-{time.time_ns()}")
+    folder = store.staging_folder(f"mininet-{time.time_ns()}")
     try:
         yield from _recorded(lines, scenario, store, folder, name, results)
     finally:
@@ -119,7 +119,7 @@ def _recorded(
     scenario = recorded(scenario, description, report)
     report = audited(scenario, report, folder, nodes=_network(lines))
     owners = {entry.address: entry.node for entry in interfaces if entry.address}
-    recording.landing = keep(
+    recording.run = commit_record(
         store,
         scenario,
         report,
@@ -130,13 +130,13 @@ def _recorded(
         owners.get,
         Collection(CAMPAIGN, TITLE, ("script", name)),
     )
-    _say(recording.landing, results)
+    _say(recording.run, results)
 
 
-def _say(landing: Landing, results: str) -> None:
-    verdict = "kept their timing" if not landing.problems else f"did not keep their timing: {landing.problems[0]}"
+def _say(run: PendingRun, results: str) -> None:
+    verdict = "kept their timing" if not run.problems else f"did not keep their timing: {run.problems[0]}"
     print(
-        f"backchannel: the links {verdict}. The script's run is {landing.run_id[:8]}: ./backchannel serve --results "
+        f"backchannel: the links {verdict}. The script's run is {run.run_id[:8]}: ./backchannel serve --results "
         f"{Path(results).absolute()} shows it.",
         file=sys.stderr,
     )

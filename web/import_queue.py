@@ -190,7 +190,7 @@ class ImportQueue:
             # First the files go, then the state says that it ended.
             self.release(folder)
             # A reader that was killed left an unfinished run.
-            self._store.sweep_incoming()
+            self._store.sweep()
             upload.state = state
 
 

@@ -14,7 +14,7 @@ from analysis.verifying import damaged_rows
 
 blueprint = Blueprint("monitoring", __name__)
 
-#: With less free space the store's next run may not land.
+#: With less free space the next run may not fit into the store.
 LEAST_FREE_BYTES = 200_000_000
 OK = "ok"
 #: Pause between looks at all rows. One takes about 2 s for 1,000 runs.

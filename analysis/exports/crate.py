@@ -266,7 +266,7 @@ def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]
                     target.write(chunk)
             if seen.hexdigest() != digest:
                 raise AnalysisError(
-                    f"checksum mismatch: {file} is corrupt or was modified since its run landed; {REPEAT}"
+                    f"checksum mismatch: {file} is corrupt or was modified after its run was stored; {REPEAT}"
                 )
 
 

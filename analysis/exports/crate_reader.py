@@ -24,7 +24,7 @@ from analysis.exports.crate import OF_CAMPAIGN, VERSION
 from analysis.exports.unpack import CAMPAIGN, MOST_METADATA_BYTES, BundleError, json_object
 from analysis.metrics import Measured
 from analysis.results import RENAMED, MetricValue, line_name
-from analysis.store import Landing, Store, StoreError
+from analysis.store import PendingRun, Store, StoreError
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from testbed import confined
@@ -136,7 +136,7 @@ def read(store: Store, path: Path, rules: Rules) -> Bundle:
     Raises:
         AnalysisError: it is not a bundle, or something in it is not what its metadata say; the store is as it was.
     """
-    scratch = store.incoming("bundle")
+    scratch = store.staging_folder("bundle")
     try:
         described = _unpacked(path, scratch)
         document = _checked(_load(scratch / CAMPAIGN), described)
@@ -212,18 +212,18 @@ def _store(store: Store, document: BundleDocument, scratch: Path, files: int, ru
     known = store.valid_runs([run.id for run in document.runs])
     new = [run for run in document.runs if run.id not in known]
     prepared = [_prepare(run, scratch / "runs" / run.id, rules) for run in new]
-    landings = []
-    for landing, _ in prepared:
-        folder = store.incoming(landing.run_id)
+    pending_runs = []
+    for pending, _ in prepared:
+        folder = store.staging_folder(pending.run_id)
         folder.rmdir()
-        landing.folder.rename(folder)
-        landings.append(replace(landing, folder=folder))
+        pending.folder.rename(folder)
+        pending_runs.append(replace(pending, folder=folder))
     points = [[(field, value) for field, value in pairs] for pairs in document.points]
     try:
-        landed = store.land_campaign(campaign, points, document.members, landings)
+        landed = store.commit_campaign(campaign, points, document.members, pending_runs)
     except StoreError as error:
-        for landing in landings:
-            shutil.rmtree(landing.folder, ignore_errors=True)
+        for pending in pending_runs:
+            shutil.rmtree(pending.folder, ignore_errors=True)
         raise BundleError(str(error)) from None
     verdicts = [verdict for _, verdict in prepared if verdict is not None]
     return Bundle(campaign.id, campaign.name, files, len(document.runs), landed, len(verdicts), sum(verdicts))
@@ -244,7 +244,7 @@ def _compare(store: Store, campaign: NewCampaign, document: BundleDocument) -> N
         )
 
 
-def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool | None]:
+def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[PendingRun, bool | None]:
     """What is stored of a run, and whether its values differ from the bundle's; None: it has no captures."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = Documents(run.scenario, run.manifest)
@@ -278,9 +278,9 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool
     else:
         values = list(measured.rows)
     documents.write(folder)
-    landing = Landing(run.id, run.backend, documents, values, run.problems, run.attempt, folder)
+    pending = PendingRun(run.id, run.backend, documents, values, run.problems, run.attempt, folder)
     # This version may have more metrics than the one that made the bundle.
-    return landing, None if measured is None else not _by_key(bundled).items() <= _by_key(values).items()
+    return pending, None if measured is None else not _by_key(bundled).items() <= _by_key(values).items()
 
 
 def _by_key(values: Sequence[MetricValue]) -> dict[tuple[str, str], float]:

@@ -63,7 +63,7 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
     new.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Sequence[FileRow]] = {}
     reasons: dict[str, list[str]] = {}
-    # The first two copy nearly everything. What differs after the third, while nothing can land, is damaged.
+    # The first two copy nearly everything. Files that differ after the third are damaged: nothing is committed then.
     for hold in (nullcontext, nullcontext, lambda: _nothing_lands(old / DATABASE)):
         with hold():
             copied = {run_id: files for run_id, files in rows.items() if run_id not in reasons}
@@ -96,7 +96,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 @contextmanager
 def _nothing_lands(database: Path) -> Iterator[None]:
-    """Holds the lock that a landing takes."""
+    """Holds the lock that a commit takes."""
     if is_read_only(database.parent):
         yield
         return

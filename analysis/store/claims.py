@@ -1,7 +1,7 @@
 """Claims: which of several runners that share a store makes a run.
 
 A runner claims runs shortly before it makes them, and releases those that have ended. The claims of a runner that has
-ended are free: in a folder at once, by its lock (analysis/store/incoming.py), and on PostgreSQL once it has not renewed
+ended are free: in a folder at once, by its lock (analysis/store/staging.py), and on PostgreSQL once it has not renewed
 them for LAPSES_AFTER_S. A runner that stood still for that long loses its claims. Then a run may be made twice, and the
 first result stays.
 """

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from analysis.errors import REPEAT
 from analysis.results import MetricValue
 from analysis.store import damage
+from analysis.store.commit import PendingRun
 from analysis.store.database import StoreError
-from analysis.store.landing import Landing
 from analysis.store.rows import CampaignRow, NewCampaign, RunRow
 from analysis.store.store import Store
 
@@ -59,7 +59,7 @@ def _copy_run(source: Store, target: Store, run: RunRow) -> None:
     # The target would compute checksums of its own, which a damaged file matches.
     if reasons := damage.differing(kept, run.files):
         raise StoreError(f"run {run.id} is not copied: {'; '.join(reasons)}; {REPEAT}")
-    folder = target.incoming(run.id)
+    folder = target.staging_folder(run.id)
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]
-    target.land(Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder))
+    target.commit_run(PendingRun(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder))

@@ -23,7 +23,7 @@ def absent(folder: Path, sizes: Mapping[str, int]) -> str | None:
         except OSError as error:
             return f"{name} is missing ({error.strerror})"
         if found != size:
-            return f"{name} has {found} bytes, and had {size} when the run landed"
+            return f"{name} has {found} bytes, but had {size} when the run was stored"
     return None
 
 

@@ -105,7 +105,7 @@ class RunQuery:
 
 
 def _of_one_moment(method: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[Queries, P], T]:
-    """Rows and their checksums are read of one moment: a run may land in between."""
+    """Reads rows and their checksums in one snapshot, because a run may be committed in between."""
 
     @wraps(method)
     def read(self: Queries, /, *args: P.args, **options: P.kwargs) -> T:

@@ -158,7 +158,7 @@ def purge(database: Database, artefacts: Artefacts, now: float, only: Sequence[s
 
 
 def _purge_run(database: Database, artefacts: Artefacts, campaign_id: str, run_id: str) -> None:
-    # A landing of the same run waits.
+    # A commit of the same run waits.
     with database.writing(run_id) as connection:
         others = sa.select(membership.c.run_id).where(
             membership.c.run_id == run_id, membership.c.campaign_id != campaign_id

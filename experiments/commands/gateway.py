@@ -79,7 +79,7 @@ def gateway(
     # Mistakes of the line are found before the machine changes.
     plan_session(profile, network, overrides or [], None, True, seed)
     with Store.open(results) as store:
-        store.sweep_incoming()
+        store.sweep()
         behind = DeviceGateway(interface, subnet, name_server, not no_dhcp)
         try:
             plan = plan_session(profile, network, overrides or [], None, True, seed, str(behind.network))

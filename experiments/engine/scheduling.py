@@ -72,7 +72,7 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
         # A new folder has nothing to reuse: reject before creating it.
         require_emulation()
     with Store.open(options.results, options.artefacts) as store:
-        store.sweep_incoming()
+        store.sweep()
         campaigns = _plan_batch(store, plans, selected, options)
         missing = [run for campaign in campaigns for run in campaign.runs]
         if missing and backend.in_cell and not is_remote:

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from analysis import parquet, versions
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
 from experiments import collections_of_runs, found_datagrams, found_flows
 from experiments.engine import execution
@@ -35,7 +35,7 @@ LEAST_S = 1e-3
 MOST_WORDS = 80
 
 
-def land(
+def commit_session(
     store: Store,
     plan: SessionPlan,
     report: Report,
@@ -43,15 +43,15 @@ def land(
     folder: Path,
     started: float,
     cpu: Mapping[str, float],
-) -> Landing:
-    """Measures a session and takes it into the store. Returns what landed.
+) -> PendingRun:
+    """Measures a session and stores it. Returns the stored run.
 
     Args:
         store: of the results.
         plan: what it ran on.
         report: of the record.
         description: the session itself.
-        folder: its files (Store.incoming); it moves into the store.
+        folder: its files (Store.staging_folder); it moves into the store.
         started: seconds since the epoch.
         cpu: shares of the machine's CPUs meanwhile.
     """
@@ -64,7 +64,7 @@ def land(
     routes = outside.routes(plan) if description.internet else None
     report = audited(scenario, report, folder, routes)
     collection = Collection(CAMPAIGN, TITLE, ("network", f"{plan.label}: {_carried(description, started)}"))
-    return keep(store, scenario, report, description, folder, started, cpu, nodes, collection, write_replay)
+    return commit_record(store, scenario, report, description, folder, started, cpu, nodes, collection, write_replay)
 
 
 def _carried(description: SessionDescription, started: float) -> str:
@@ -86,7 +86,7 @@ class Collection:
     parameter: tuple[str, str]
 
 
-def keep(
+def commit_record(
     store: Store,
     scenario: Scenario,
     report: Report,
@@ -97,15 +97,15 @@ def keep(
     nodes: Callable[[str], str | None],
     collection: Collection,
     write_more: Callable[[Scenario, SessionDescription], None] | None = None,
-) -> Landing:
-    """Measures a record whose flows its captures show, and takes it into the store. Returns what landed.
+) -> PendingRun:
+    """Measures a record whose flows are found in its captures, and stores it. Returns the stored run.
 
     Args:
         store: of the results.
         scenario: as it was recorded, without flows.
         report: audited.
         description: whose packets they were.
-        folder: its files (Store.incoming); it moves into the store.
+        folder: its files (Store.staging_folder); it moves into the store.
         started: seconds since the epoch.
         cpu: shares of the machine's CPUs meanwhile.
         nodes: the node of an address; None for one that belongs to none.
@@ -135,10 +135,10 @@ def keep(
     documents = Documents(scenario.as_json(), manifest.as_json())
     documents.write(folder)
     run_id = run_identity(Backend.EMULATED, scenario.as_json())
-    landing = Landing(run_id, Backend.EMULATED, documents, measured.rows, problems, 1, folder)
-    store.land(landing)
+    pending = PendingRun(run_id, Backend.EMULATED, documents, measured.rows, problems, 1, folder)
+    store.commit_run(pending)
     collections_of_runs.enter(store, Backend.EMULATED, collection.name, collection.title, collection.parameter, run_id)
-    return landing
+    return pending
 
 
 def recorded(scenario: Scenario, description: SessionDescription, report: Report) -> Scenario:

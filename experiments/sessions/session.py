@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import SessionChange, SessionDescription
 from experiments.engine import machine
 from experiments.sessions import control, program, record
@@ -37,7 +37,7 @@ class Ended:
     #: Of the command.
     exit_status: int
     #: None if the session could not be kept.
-    landing: Landing | None
+    run: PendingRun | None
     #: Sentences for the user.
     notes: Sequence[str]
 
@@ -47,7 +47,7 @@ class Session:
 
     Args:
         plan: what it runs on.
-        store: where its run lands.
+        store: for its run.
         record_bytes: size of captures and telemetry at which the record ends; the lines go on.
         outside: what joins its network to others; None: nothing does. The session closes it.
         interface: of this machine behind which the near node's devices are; None: there are none.
@@ -68,7 +68,7 @@ class Session:
         self._started = time.time()
         self._cpu = machine.cpu_seconds()
         self.name = control.free_name()
-        self._folder = store.incoming(f"shell-{self.name}-{int(self._started)}")
+        self._folder = store.staging_folder(f"shell-{self.name}-{int(self._started)}")
         self._control: control.ControlServer | None = None
         self._cell = Cell("the session")
         try:
@@ -83,7 +83,7 @@ class Session:
             raise
 
     def run(self, command: Sequence[str], time_limit_s: float | None, on_note: Callable[[str], None]) -> Ended:
-        """Runs the command, or a shell if there is none, to its end. Then the session's run lands in the store.
+        """Runs the command, or a shell if there is none, to its end. Then it stores the session's run.
 
         Args:
             command: words; empty for an interactive shell.
@@ -127,22 +127,22 @@ class Session:
         return self._kept((), wait)
 
     def _kept(self, command: Sequence[str], wait: Callable[[], int]) -> Ended:
-        """Waits for the session's end. Then its run lands in the store."""
+        """Waits for the session's end. Then it stores its run."""
         notes: list[str] = []
         status: int | None = None
         try:
             status = wait()
         except TestbedError as error:
             notes.append(str(error))
-        landing = None
+        run = None
         try:
-            landing = self._land(command, status)
+            run = self._commit(command, status)
         except TestbedError as error:
             notes.append(f"the session's run is lost: {error}")
         finally:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)
-        return Ended(1 if status is None else status, landing, notes)
+        return Ended(1 if status is None else status, run, notes)
 
     def _wait(
         self, running: program.Program, signals: _Signals, time_limit_s: float | None, on_note: Callable[[str], None]
@@ -258,7 +258,7 @@ class Session:
             raise TestbedError(unknown("node", name, self.hosts))
         return EnteredNode(name=name, label=self._plan.label, cell_pid=self._cell.pid, host=self.hosts[name])
 
-    def _land(self, command: Sequence[str], status: int | None) -> Landing:
+    def _commit(self, command: Sequence[str], status: int | None) -> PendingRun:
         with self._lock:
             lasted_s = self._cell.status().passed_s
             report = self._report or self._cell.end_record()
@@ -275,7 +275,7 @@ class Session:
             interface=self._interface,
         )
         cpu = machine.cpu_shares(self._cpu, machine.cpu_seconds())
-        return record.land(self._store, self._plan, report, description, self._folder, self._started, cpu)
+        return record.commit_session(self._store, self._plan, report, description, self._folder, self._started, cpu)
 
     def _close(self) -> None:
         for part in (self._control, self._outside, self._cell):

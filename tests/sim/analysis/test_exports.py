@@ -596,7 +596,7 @@ def test_a_file_that_changed_since_its_run_landed_is_not_bundled(results: Path, 
     shutil.copytree(results, tmp_path / "copy")
     victim = next((tmp_path / "copy/runs").rglob("summary.json"))
     victim.write_text(victim.read_text() + " ")
-    for reason in ("is corrupt or was modified since its run landed", "is missing"):
+    for reason in ("is corrupt or was modified after its run was stored", "is missing"):
         with analysis.open(tmp_path / "copy") as s, pytest.raises(AnalysisError, match=reason):
             crate.write(s["small"], tmp_path / "out.zip")
         assert not (tmp_path / "out.zip").exists()

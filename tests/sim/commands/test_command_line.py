@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import analysis
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
 from experiments.cli import application
 from experiments.language.campaign import load
@@ -94,8 +94,10 @@ def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     results = tmp_path / "results"
     first = load(Path(QUICKSTART)).runs[0]
     store = Store.open(results)
-    store.land(
-        Landing(first.id, first.backend, Documents(first.document.document, {}), [], [], 1, store.incoming(first.id))
+    store.commit_run(
+        PendingRun(
+            first.id, first.backend, Documents(first.document.document, {}), [], [], 1, store.staging_folder(first.id)
+        )
     )
     store.note_failure(load(Path(QUICKSTART)).runs[1].id, 1, "it was not meant to be")
     store.close()

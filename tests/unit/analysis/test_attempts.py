@@ -11,7 +11,7 @@ from rich.console import Console
 from analysis.attempts import PointAttempts, attempts_of, permutation_p
 from analysis.handle import StoredCampaign
 from analysis.results import MetricValue
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from experiments.labels import results_document
@@ -44,23 +44,23 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     store = Store.open(tmp_path / "results")
     numbers = itertools.count()
 
-    def land(run_id: str, throughput: float, *problems: str) -> None:
-        folder = store.incoming(f"{run_id}-{next(numbers)}")
+    def commit(run_id: str, throughput: float, *problems: str) -> None:
+        folder = store.staging_folder(f"{run_id}-{next(numbers)}")
         rows = [
             MetricValue("aggregate_throughput", "", throughput, "rate"),
             MetricValue("throughput", "f", 1e6, "rate"),
         ]
         documents = Documents(two_hosts(duration_s=1.0), {})
-        store.land(Landing(run_id, "emulated", documents, rows, problems, 1, folder))
+        store.commit_run(PendingRun(run_id, "emulated", documents, rows, problems, 1, folder))
 
     new = NewCampaign("c", "c", "C", "c.yaml", "", {}, "emulated", seed=1, repetitions=3)
     store.begin_campaign(new, [[("policy", "red")]], [(0, number, f"run{number}") for number in range(3)])
     for number in range(3):
-        land(f"run{number}", 5e6)
-    land("run3", 9e6)
+        commit(f"run{number}", 5e6)
+    commit("run3", 9e6)
     assert attempts_of(store, "c")[0].reasons == []
     for run_id in ("run0", "run1"):
-        land(run_id, 2e6, "a packet left 9 ms late")
+        commit(run_id, 2e6, "a packet left 9 ms late")
     result = attempts_of(store, "c")
     assert (result[0].total, result[0].thrown) == (5, 2)
     assert (result[0].kept_bps, result[0].thrown_bps) == ([5e6] * 3, [2e6] * 2)

@@ -11,7 +11,7 @@ import pytest
 from analysis.store import RowDamaged, Store, StoreError
 from analysis.store.copying import copy_campaign
 from analysis.verifying import Verified, verify
-from tests.unit.analysis.store.conftest import begin, landing
+from tests.unit.analysis.store.conftest import begin, pending_run
 
 RUN = "r00"
 CAPTURE = "captures/a.pcap"
@@ -21,7 +21,7 @@ CAPTURE = "captures/a.pcap"
 def kept(store: Store) -> Path:
     """The folder of a run whose captures have three bytes."""
     begin(store)
-    store.land(landing(store, RUN, 1e6))
+    store.commit_run(pending_run(store, RUN, 1e6))
     return store.run_folder(RUN)
 
 
@@ -39,7 +39,7 @@ def flip(path: Path) -> None:
 
 DAMAGES = [
     (Path.unlink, f"{CAPTURE} is missing"),
-    (cut, f"{CAPTURE} has 2 bytes, and had 3 when the run landed"),
+    (cut, f"{CAPTURE} has 2 bytes, but had 3 when the run was stored"),
     (flip, f"{CAPTURE} differs from its checksum"),
 ]
 
@@ -98,8 +98,8 @@ def test_rows_of_nothing_are_found(store: Store, kept: Path) -> None:
 
 @pytest.mark.only_on("sqlite")
 def test_a_store_without_checksums_gets_them(store: Store, kept: Path) -> None:
-    store.land(landing(store, "r01", 5.0))
-    store.land(landing(store, "r01", 6.0), replaces=True)
+    store.commit_run(pending_run(store, "r01", 5.0))
+    store.commit_run(pending_run(store, "r01", 6.0), replaces=True)
     before, moment = store.campaigns(texts=True), store.now()
     values = store.values("c1"), store.values_at("c1", moment), store.run(RUN)
     store.close()
@@ -158,7 +158,7 @@ def test_a_changed_row_is_named_to_readers_and_verify(store: Store, kept: Path, 
 def test_a_run_that_is_made_again_is_whole_again(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("UPDATE metric SET value = value + 1 WHERE run_id = 'r00'")
-    store.land(landing(store, RUN, 7.0), replaces=True)
+    store.commit_run(pending_run(store, RUN, 7.0), replaces=True)
     assert found(store).findings == []
     # What was damaged is no earlier result.
     assert store.values_at("c1", 0.0) == []
@@ -181,7 +181,7 @@ def test_what_lands_between_two_reads_is_no_damage(store: Store, monkeypatch: py
     def landed_meanwhile(self: Store, missing: Collection[str]) -> None:
         monkeypatch.undo()
         with Store.open(store.folder) as other:
-            other.land(landing(other, RUN, 1e6))
+            other.commit_run(pending_run(other, RUN, 1e6))
         refuse_orphans(self, missing)
 
     monkeypatch.setattr(Store, "_refuse_orphans", landed_meanwhile)
