@@ -138,19 +138,19 @@ class Shaping:
         root, delayed = (sampled.get(index, ShapingCounters(0, 0, 0)) for index in indices)
         return Shaped(root, delayed)
 
-    def sample(self, file: Path, lines: Mapping[str, qdiscs.Line], zero_ns: int) -> None:
+    def sample(self, file: Path, interfaces: Mapping[str, qdiscs.SampledInterface], zero_ns: int) -> None:
         """Samples the statistics of shaped interfaces and their ifbs from an instant on, until `report` or `clear`.
 
         Args:
             file: that the samples are written to.
-            lines: by the interface's name.
+            interfaces: by the interface's name.
             zero_ns: the instant on CLOCK_MONOTONIC.
         """
-        for name in lines:
+        for name in interfaces:
             if name not in self._before and not any(name == ifb_name(interface) for interface in self._before):
                 raise AgentError(f"'{name}' is not shaped")
         self._end_samples()
-        indices = {socket.if_nametoindex(name): line for name, line in lines.items()}
+        indices = {socket.if_nametoindex(name): line for name, line in interfaces.items()}
         self._sampler = qdiscs.Sampler(file, indices, zero_ns)
 
     def _end_samples(self) -> None:

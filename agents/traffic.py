@@ -85,7 +85,7 @@ def put(folder: Path, name: str, text: str) -> None:
     path.chmod(0o700 if text.startswith("#!") else 0o600)
 
 
-class Program:
+class TrafficProcess:
     """A running traffic program.
 
     Args:

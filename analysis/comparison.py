@@ -32,7 +32,7 @@ class CompareError(AnalysisError):
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricComparison:
     """One quantity of one point in both campaigns, in SI units."""
 
     point: Parameters
@@ -73,13 +73,13 @@ class Comparison:
     #: Greatest difference of what is called the same, as a share of A's mean.
     margin: float
     #: The question's lines first.
-    lines: tuple[Line, ...]
+    lines: tuple[MetricComparison, ...]
     #: Points that one campaign alone has.
     only_a: tuple[Parameters, ...]
     only_b: tuple[Parameters, ...]
 
     @property
-    def regressions(self) -> list[Line]:
+    def regressions(self) -> list[MetricComparison]:
         """Lines that are worse in B."""
         return [line for line in self.lines if line.verdict == "worse"]
 
@@ -98,7 +98,7 @@ class Comparison:
         }
 
 
-def _line_document(line: Line) -> dict[str, Any]:
+def _line_document(line: MetricComparison) -> dict[str, Any]:
     difference, of_line = line.difference, ("point", "metric", "subject", "unit", "n_a", "n_b", "mean_a", "mean_b")
     low, high = difference.ends
     return {
@@ -174,9 +174,11 @@ def compare(
     )
 
 
-def _line(asked: Question, point: Parameters, quantity: Quantity, in_a: Values, in_b: Values, margin: float) -> Line:
+def _line(
+    asked: Question, point: Parameters, quantity: Quantity, in_a: Values, in_b: Values, margin: float
+) -> MetricComparison:
     compared = asked.judged(quantity, in_a, in_b, margin)
-    return Line(
+    return MetricComparison(
         point,
         *quantity,
         len(in_a),

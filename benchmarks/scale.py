@@ -56,8 +56,8 @@ fidelity: {{rate: 50 %, delay: 1 s, lateness: 1 s, stall: 1 s, stalled: 50 %}}
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line through measurements."""
+class LinearFit:
+    """A linear fit through measurements."""
 
     fixed: float
     each: float
@@ -77,12 +77,12 @@ class Line:
         return self.fixed + self.each * number, float(stats.t.ppf(0.975, n - 2)) * wide
 
 
-def fitted(numbers: Sequence[float], values: Sequence[float]) -> Line:
+def fitted(numbers: Sequence[float], values: Sequence[float]) -> LinearFit:
     """The line of least squares through at least two measurements at different numbers."""
     found = stats.linregress(numbers, values)
     residues = [value - found.intercept - found.slope * number for number, value in zip(numbers, values, strict=True)]
     deviation = math.sqrt(sum(one**2 for one in residues) / (len(numbers) - 2)) if len(numbers) > 2 else math.inf
-    return Line(float(found.intercept), float(found.slope), tuple(numbers), deviation)
+    return LinearFit(float(found.intercept), float(found.slope), tuple(numbers), deviation)
 
 
 def call(*words: str) -> tuple[float, float, str]:

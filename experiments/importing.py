@@ -37,11 +37,11 @@ VERSION = 4
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to import, and how it is to be kept."""
+class ImportRequest:
+    """What to import, and how to store it."""
 
     files: Sequence[Path]
-    #: What it is called in tables beside other imports.
+    #: Its name in tables beside other imports.
     label: str
     note: str
     #: Campaign that collects it.
@@ -51,17 +51,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of it."""
+    """The imported run."""
 
     run_id: str
     campaign_id: str
-    #: It was there before.
+    #: The store had it already.
     known: bool
     description: ImportDescription
     flows: Sequence[Flow]
 
 
-def import_captures(store: Store, request: Request) -> Imported:
+def import_captures(store: Store, request: ImportRequest) -> Imported:
     """Brings captures, or qlog files, into the store as one run.
 
     Raises:
@@ -131,12 +131,12 @@ def _are_logs(files: Sequence[Path]) -> bool:
     return bool(logs)
 
 
-def _read_logs(folder: Path, labels: Sequence[str], request: Request, digests: Mapping[str, str]) -> _Read:
+def _read_logs(folder: Path, labels: Sequence[str], request: ImportRequest, digests: Mapping[str, str]) -> _Read:
     found = found_logs.read(folder, labels, request.files, digests)
     return found.scenario, found.report, found.files, found.left_out, 0
 
 
-def _read_captures(folder: Path, labels: Sequence[str], request: Request, digests: Mapping[str, str]) -> _Read:
+def _read_captures(folder: Path, labels: Sequence[str], request: ImportRequest, digests: Mapping[str, str]) -> _Read:
     kept = import_files.keep(folder, labels, request.files)
     names = {label: path.name for label, path in zip(labels, request.files, strict=True)}
     readable = {label: import_files.readable(path, label, folder, names[label]) for label, path in kept.items()}
@@ -186,7 +186,7 @@ REPEATED = (
 )
 
 
-def _run_id(request: Request, digests: dict[str, str]) -> str:
+def _run_id(request: ImportRequest, digests: dict[str, str]) -> str:
     identity = {
         "import": VERSION,
         "label": request.label,
@@ -317,6 +317,6 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _enter(store: Store, request: Request, run_id: str) -> None:
+def _enter(store: Store, request: ImportRequest, run_id: str) -> None:
     title = f"Imported captures: {request.campaign}"
     collections_of_runs.enter(store, "import", request.campaign, title, ("import", request.label), run_id)

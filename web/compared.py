@@ -41,7 +41,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparedValue:
     """A metric of one subject."""
 
     estimate: Estimate
@@ -62,7 +62,7 @@ class Row:
     name: str
     subject: str
     unit: str
-    cells: list[Cell | None]
+    cells: list[ComparedValue | None]
     #: Whether no campaign asks about it; and how many comparisons share the error.
     exploratory: bool
     family: int
@@ -124,14 +124,14 @@ def rows_of(subjects: Sequence[Subject], asked: Asked, details: bool = True) -> 
     rows = []
     for name, subject in kinds:
         unit = next(subject.units[name] for subject in subjects if name in subject.units)
-        cells: list[Cell | None] = []
+        cells: list[ComparedValue | None] = []
         for subject_ in subjects:
             values, question = subject_.values.get((name, subject)), question_to.get(subject_.key)
             quantity, word, compared = Quantity(name, subject, unit), "", None
             if question is not None and values and quantity[:2] in first:
                 compared = question.judged(quantity, first[quantity[:2]], values)
                 word = verdict(question.better_of(quantity), compared)
-            cells.append(Cell(estimate(name, unit, list(values.values())), compared, word) if values else None)
+            cells.append(ComparedValue(estimate(name, unit, list(values.values())), compared, word) if values else None)
         exploratory = all(question is None or question.is_exploratory(quantity) for question in question_to.values())
         families = {question.comparisons(quantity) for question in question_to.values() if question is not None}
         rows.append(Row(name, subject, unit, cells, exploratory, max(families, default=1)))

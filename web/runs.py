@@ -29,14 +29,14 @@ from analysis.handle import StoredRun
 from analysis.metrics import pace
 from analysis.question import is_detail
 from analysis.registry import plugin_of
-from analysis.runs import Flow, Line as RunLine, Unmeasured
+from analysis.runs import Flow, Line, Unmeasured
 from analysis.store import notes
 from analysis.store.rows import RunRow
 from analysis.transports import has_segments
 from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
 from testbed.scenario import DIRECTIONS, Scenario
-from web import crossing, fates, packet_filter, run_story, run_view
+from web import crossing, fates, packet_filter, run_summary, run_view
 from web.cache import derived
 from web.campaign_data import order
 from web.campaign_exports import network_file
@@ -77,7 +77,7 @@ class Segment(TypedDict):
 
 
 @dataclass(frozen=True)
-class Line:
+class ReportedDirection:
     """A direction of a link in a run's report, with its calibration if there was one."""
 
     link: str
@@ -114,7 +114,9 @@ def show(run_id: str) -> str:
     report = manifest.report
     calibrated = {(line.link, str(line.direction)): line for line in manifest.calibration}
     lines = [
-        Line(link, direction, counters, calibrated.get((link, direction)), _queue_figures(scenario, link, direction))
+        ReportedDirection(
+            link, direction, counters, calibrated.get((link, direction)), _queue_figures(scenario, link, direction)
+        )
         for link, direction, counters in (report.directions() if report else ())
     ]
     counted = StoredRun(g.store, run).is_counted
@@ -172,8 +174,8 @@ def show(run_id: str) -> str:
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
         range=(request.args.get("from", ""), request.args.get("to", "")),
-        story=run_story.tell(scenario, run.metrics, report),
-        most_outcomes=run_story.MOST_OUTCOMES,
+        summary=run_summary.summarize(scenario, run.metrics, report),
+        most_outcomes=run_summary.MOST_OUTCOMES,
         packet_words=packet_filter.words(),
         shown=sorted(run.metrics, key=lambda row: (is_detail(row.name), order(row.name), row.subject))[:400],
     )
@@ -182,7 +184,7 @@ def show(run_id: str) -> str:
 def _added(counted: bool) -> list[RunKind]:
     """The figures of other packages that this run can have."""
     added = (kind for kind in FIGURES.values() if plugin_of(kind.module))
-    return [kind for kind in added if kind.subject in (Flow, RunLine) or not counted]
+    return [kind for kind in added if kind.subject in (Flow, Line) or not counted]
 
 
 @blueprint.get("/api/runs/<run_id>/conversations")

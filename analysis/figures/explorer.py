@@ -14,7 +14,7 @@ from itertools import product
 
 import polars as pl
 
-from analysis.figures.cells import Cell, Levels, Sample, boxes_of, single_runs
+from analysis.figures.cells import Levels, Sample, ViewCell, boxes_of, single_runs
 from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, quantities
 from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, fitted, style_of
 from analysis.metrics.registry import estimate
@@ -74,7 +74,7 @@ class Panel:
     #: Its values of the fields that make panels: "rate 9.6 kbit/s".
     title: str
     figure: Figure
-    cells: Sequence[Cell]
+    cells: Sequence[ViewCell]
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,7 @@ class _Maker:
             self.notes.append(f"{number_of(hidden, 'value')} of 0 or less have no place on a logarithmic axis.")
         return drawn
 
-    def cells(self, fields: Sequence[str]) -> list[Cell]:
+    def cells(self, fields: Sequence[str]) -> list[ViewCell]:
         """The samples by their values of some fields, in the order of the values."""
         samples: dict[tuple[str, ...], list[Sample]] = {}
         for sample in self.samples:
@@ -235,11 +235,11 @@ class _Maker:
                 cells.append(self._cell(place, samples[key]))
         return cells
 
-    def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> Cell:
+    def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> ViewCell:
         self._numbers += 1
         values, points = pooled(samples)
         made = estimate(self.quantity.metric, self.quantity.unit, values) if values else None
-        return Cell(self._numbers, place, samples, made, points)
+        return ViewCell(self._numbers, place, samples, made, points)
 
     def _note_pooled(self) -> None:
         layout = self.layout
@@ -251,10 +251,10 @@ class _Maker:
         elif hidden:
             self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean is one value.")
 
-    def _scale(self, cells: Iterable[Cell]) -> tuple[float, str]:
+    def _scale(self, cells: Iterable[ViewCell]) -> tuple[float, str]:
         return axis_scale([value.value for cell in cells for value in cell.samples], self.quantity.unit)
 
-    def _drawer(self, scale: tuple[float, str], cells: Sequence[Cell]) -> Callable[[Sequence[Cell]], Figure]:
+    def _drawer(self, scale: tuple[float, str], cells: Sequence[ViewCell]) -> Callable[[Sequence[ViewCell]], Figure]:
         layout = self.layout
         if layout.kind == "heatmap":
             levels = Levels([cell.estimate.mean / scale[0] for cell in cells if cell.estimate and cell.has_mean])
@@ -276,7 +276,7 @@ class _Maker:
             self.notes.append(f"The first {MOST_GROUPS} values of {short(layout.x)} are drawn.")
         return lambda some: self._means(some, scale, layout.x, layout.colour)
 
-    def _means(self, cells: Sequence[Cell], scale: tuple[float, str], x: str, colour: str) -> Figure:
+    def _means(self, cells: Sequence[ViewCell], scale: tuple[float, str], x: str, colour: str) -> Figure:
         groups = {value: Group(place_label({colour: value}) if colour else "") for value in self.axes.get(colour, [""])}
         for cell in cells:
             if cell.estimate is not None:
@@ -299,7 +299,7 @@ class _Maker:
             scale=scale,
         ).figure()
 
-    def _heatmap(self, cells: Sequence[Cell], scale: tuple[float, str], levels: Levels) -> Figure:
+    def _heatmap(self, cells: Sequence[ViewCell], scale: tuple[float, str], levels: Levels) -> Figure:
         x, y = self.layout.x, self.layout.colour
         rows: dict[int, list[Row]] = {}
         for cell in cells:
@@ -328,7 +328,7 @@ class _Maker:
             series.append(Series("two groups, no mean", "cells", groups, "soft", width=0.96, hollow=True))
         return Figure(self._names(x), self._names(y), tuple(series), empty="no valid run yet")
 
-    def _ecdf(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
+    def _ecdf(self, cells: Sequence[ViewCell], scale: tuple[float, str]) -> Figure:
         by = self.layout.colour or self.layout.x
         series = []
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
@@ -349,7 +349,7 @@ class _Maker:
         return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
 
     def _against(
-        self, cells: Sequence[Cell], scale: tuple[float, str], across: Across, across_scale: tuple[float, str]
+        self, cells: Sequence[ViewCell], scale: tuple[float, str], across: Across, across_scale: tuple[float, str]
     ) -> Figure:
         """A mark for each run, coloured by a field."""
         by = self.layout.colour
@@ -370,7 +370,7 @@ class _Maker:
         x = Axis(across.title, across_scale[1])
         return Figure(x, Axis(self.title, scale[1]), tuple(series), empty="no run has both metrics")
 
-    def _distributions(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
+    def _distributions(self, cells: Sequence[ViewCell], scale: tuple[float, str]) -> Figure:
         """Boxes, or single runs with the mean and its interval, side by side at each place."""
         x, colour = self.layout.x, self.layout.colour
         values = list(self.axes.get(colour, [""]))[:MOST_SERIES]
@@ -387,7 +387,7 @@ class _Maker:
                 series += single_runs(name, ink, mine, at, scale[0], 0.8 / len(values), len(self.samples) <= MOST_DOTS)
         return Figure(self._names(x), Axis(self.title, scale[1]), tuple(series), empty="no valid run yet")
 
-    def _index(self, name: str, cell: Cell) -> int:
+    def _index(self, name: str, cell: ViewCell) -> int:
         return list(self.axes[name]).index(cell.place[name]) if name else 0
 
     def _names(self, name: str) -> Axis:

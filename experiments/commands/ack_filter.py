@@ -82,8 +82,8 @@ def ack_filter(
         given or max(way.busiest_bps, 1e3) for given, way in zip(rates, (found.up, found.down), strict=True)
     )
 
-    line = answer.Line(up_bps, down_bps, rates[0] is None, rates[1] is None)
-    nothing = answer.Answer(found, line)
+    link_rates = answer.LinkRates(up_bps, down_bps, rates[0] is None, rates[1] is None)
+    nothing = answer.Answer(found, link_rates)
     if answer.why_nothing(found) is not None:
         return _answer(nothing)
     room = {"limit_packets": 100_000}

@@ -35,8 +35,8 @@ SYSTEMS: Mapping[str, tuple[Callable[[Sequence[Path]], LeasedLab], str, int]] = 
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a user asks for."""
+class LabImportRequest:
+    """A user's request to import a lab."""
 
     system: str
     files: tuple[Path, ...]
@@ -56,7 +56,7 @@ class Request:
     lease_ends: str | None = None
 
 
-def import_lab(request: Request, now_s: float) -> list[str]:
+def import_lab(request: LabImportRequest, now_s: float) -> list[str]:
     """Writes the inventory of a lent lab. Returns lines for the user.
 
     Args:
@@ -104,7 +104,7 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     return [*lines, f"next: ./backchannel testbed site --inventory {request.inventory}"]
 
 
-def _ssh(request: Request, lent: LeasedLab) -> dict[str, Any]:
+def _ssh(request: LabImportRequest, lent: LeasedLab) -> dict[str, Any]:
     """The field `ssh`, with what the description says of logins and keys."""
     if request.proxy_jump is not None:
         try:
@@ -133,7 +133,7 @@ def _ssh(request: Request, lent: LeasedLab) -> dict[str, Any]:
     return fields
 
 
-def _options(request: Request, ssh: Mapping[str, Any]) -> SshOptions:
+def _options(request: LabImportRequest, ssh: Mapping[str, Any]) -> SshOptions:
     """Connections as the inventory will have them, with the login of Ansible: that of the agent does not exist yet."""
     file = inventory.InventoryFile.model_validate({"plugin": "backchannel", "ssh": ssh})
     return replace(inventory.Inventory(request.inventory, file).ssh_options(), user=file.ssh.user)

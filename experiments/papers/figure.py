@@ -23,7 +23,7 @@ from analysis.handle import StoredCampaign, StoredRun
 from analysis.runs import KINDS, Kind
 from experiments.papers import declared
 from experiments.papers.scorecard import results_table
-from experiments.papers.table import Cell, Table
+from experiments.papers.table import Table, TableCell
 from experiments.papers.targets import Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
@@ -230,7 +230,7 @@ def make(
     return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
 
 
-def _place(spec: FigureSpec, measure: str, cell: Cell) -> str:
+def _place(spec: FigureSpec, measure: str, cell: TableCell) -> str:
     return measure if spec.x.axis == MEASURES else cell.labels.get(spec.x.axis, "")
 
 
@@ -257,13 +257,13 @@ def _places(spec: FigureSpec, labels: Sequence[str]) -> tuple[dict[str, float], 
     return places, [(place, spec.names.get(label, label)) for label, place in places.items()]
 
 
-def _series(spec: FigureSpec, measure: str, cell: Cell) -> tuple[str, ...]:
+def _series(spec: FigureSpec, measure: str, cell: TableCell) -> tuple[str, ...]:
     """Labels that distinguish a series, before names replace them."""
     labels = [label for axis, label in cell.labels.items() if axis != spec.x.axis and axis not in spec.where]
     return (*labels, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
 
 
-def _curves(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> dict[tuple[str, ...], Curve]:
+def _curves(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> dict[tuple[str, ...], Curve]:
     keys = list(dict.fromkeys(_series(spec, measure, cell) for measure, cell in cells))
     return {key: Curve("") for key in keys}
 
@@ -286,7 +286,7 @@ def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[
     return named
 
 
-def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> list[Curve]:
+def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> list[Curve]:
     size, curves = size_of(spec.x.unit), _curves(spec, cells)
     for measure, cell in cells:
         values = sorted(value / size for value in cell.values)

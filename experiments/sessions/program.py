@@ -80,7 +80,7 @@ def check(command: Sequence[str]) -> tuple[str, int] | None:
     return f"command '{name}' not found on this machine: check its spelling, or install it", NOT_FOUND
 
 
-class Program:
+class ForegroundProcess:
     """A running program with this process's terminal, or pipes.
 
     Args:

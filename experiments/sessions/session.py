@@ -97,7 +97,7 @@ class Session:
 
         def wait() -> int:
             with _Signals() as signals:
-                return self._wait(program.Program(entered, variables), signals, time_limit_s, on_note)
+                return self._wait(program.ForegroundProcess(entered, variables), signals, time_limit_s, on_note)
 
         return self._kept(command, wait)
 
@@ -145,7 +145,11 @@ class Session:
         return Ended(1 if status is None else status, run, notes)
 
     def _wait(
-        self, running: program.Program, signals: _Signals, time_limit_s: float | None, on_note: Callable[[str], None]
+        self,
+        running: program.ForegroundProcess,
+        signals: _Signals,
+        time_limit_s: float | None,
+        on_note: Callable[[str], None],
     ) -> int:
         began_s = measured_s = time.monotonic()
         while (status := running.wait(LOOK_S)) is None:

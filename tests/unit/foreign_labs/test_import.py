@@ -65,7 +65,7 @@ def import_(
         importing, "with_names", lambda hosts, _: [named(host, answers.get(host.name, [])) for host in hosts]
     )
     paths = tuple(files or [FILES / name for name in SOURCES[system]])
-    request = importing.Request(
+    request = importing.LabImportRequest(
         system, paths, folder / "pair.yaml", folder / "hosts.yml", more.pop("plays", {}), more.pop("carried", {}),
         ask=more.pop("ask", system in ANSWERS), **more,
     )  # fmt: skip
@@ -351,7 +351,7 @@ def test_hosts_are_asked_over_the_inventorys_connections(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(importing, "with_names", ask)
     files = tuple(FILES / name for name in SOURCES["chameleon"])
-    request = importing.Request(
+    request = importing.LabImportRequest(
         "chameleon", files, Path("pair.yaml"), Path("hosts.yml"), {}, {}, ask=True, key=Path("key"),
         known_hosts=tmp_path / "known", proxy_jump="ann@bastion.test:2200", proxy_key=Path("~/other"),
     )  # fmt: skip
