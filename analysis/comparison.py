@@ -283,7 +283,7 @@ def load(
         values = [(row, store.values_at(row.id, moment)) for row in dated]
         campaign, rows = max(values, key=lambda item: max((row.landed for row in item[1]), default=-math.inf))
         if at and not rows:
-            raise CompareError(f"of campaign {taken.name} in {folder}, nothing had landed by {date}")
+            raise CompareError(f"campaign {taken.name} in {folder} had no results by {date}")
         if note := naming.took(known, name or campaign.id, campaign):
             say(note)
         points = store.points(campaign.id)

@@ -234,7 +234,7 @@ class CountedFlow(Flow):
 
     def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
         """Not counted: counters hold what was delivered in order."""
-        raise Unmeasured("counters hold what was delivered in order; what arrives needs captures (capture.at)")
+        raise Unmeasured("counters record only data delivered in order; arrivals need captures (capture.at)")
 
     def slice_s(self, least_s: float) -> float:
         """The length of the counters' bins."""

@@ -18,7 +18,7 @@ class AnalysisError(Exception):
 
 def no_results(results: object) -> AnalysisError:
     """The folder or database `results` has no store."""
-    return AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
+    return AnalysisError(f"no results in {results}: run a campaign first, or name another folder")
 
 
 def ending_of(path: Path, kind: str, endings: Iterable[str]) -> str:

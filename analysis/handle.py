@@ -205,7 +205,7 @@ class OpenResults:
         run_ids = self.store.run_ids(name)
         if not run_ids:
             raise AnalysisError(
-                f"unknown run '{name}': no id begins so; ./backchannel results CAMPAIGN --json prints the ids"
+                f"unknown run '{name}': no id begins with it; ./backchannel results CAMPAIGN --json prints the ids"
             )
         if len(run_ids) > 1:
             raise AnalysisError(
@@ -213,7 +213,7 @@ class OpenResults:
             )
         row = self.store.run(run_ids[0])
         if row is None:
-            raise checksums.damaged_run(run_ids[0], "its row is lost")
+            raise checksums.damaged_run(run_ids[0], "its row is missing")
         return StoredRun(self.store, row)
 
     def campaigns(self) -> pl.DataFrame:
@@ -260,7 +260,7 @@ class OpenResults:
             environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
-            raise AnalysisError(f"{file} did not run to its end: {done.stderr.strip() or done.stdout.strip()}")
+            raise AnalysisError(f"{file} failed: {done.stderr.strip() or done.stdout.strip()}")
         return self[json.loads(done.stdout)["campaign"]]
 
 
@@ -568,7 +568,7 @@ class StoredRun:
         if self.is_counted:
             counted = self.counters
             if counted is None:
-                raise MissingCapture("the counters of this run are gone from its folder")
+                raise MissingCapture("the counters of this run are missing from its folder")
             return counted
         return self._tables(lazy=True) if lazy else self.data
 

@@ -230,7 +230,7 @@ def _declared(campaign: CampaignRow, name: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _values_of(text: str) -> Mapping[str, Any]:
-    """Fields of a campaign file's text; none of text that is no campaign file, as a bundle may have."""
+    """Fields of a campaign file's text; none of other text, which a bundle may have."""
     try:
         values = YAML(typ="safe").load(text)
     except YAMLError:

@@ -35,9 +35,7 @@ IMPORTED = ("analysis.figures.printed", "analysis.handle", "experiments.commands
 #: Limits of an import: 2 GB and a minute. Other commands have the same time.
 MEMORY_GB, LONGEST_S = 2.0, 60.0
 #: The last is what an import says of an error that it did not expect.
-BROKEN = re.compile(
-    r"Traceback \(most recent call last\)|panicked at|stack backtrace|core dumped|which is a defect of Backchannel"
-)
+BROKEN = re.compile(r"Traceback \(most recent call last\)|panicked at|stack backtrace|core dumped|internal error")
 SUFFIXES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".dump", ".ntar", ".dmp")
 
 

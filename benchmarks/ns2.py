@@ -178,7 +178,7 @@ def main() -> None:
             known[row.ns2] = theirs
             own = ours(row, args.runs, folder)
             for direction in row.flows:
-                # Other seeds mean other draws: the runs are no pairs.
+                # The seeds differ, so the runs are not pairs.
                 first, second = theirs[direction], own[direction]
                 sets.append((dict(enumerate(first)), dict(enumerate(second, len(first)))))
                 titles.append(f"{row.title}, {direction}")

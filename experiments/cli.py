@@ -213,7 +213,7 @@ def before_any_command(
 
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
-    # A character that the terminal does not have, or a file name that is no text, is a question mark and no error.
+    # Characters that the terminal lacks, and file names that are not text, are printed as question marks.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -300,7 +300,9 @@ def _check_connected(graph: Graph) -> None:
     reached = {peer.node for _, peers in _breadth_first(start, graph, lambda _: True) for peer in peers}
     lost = sorted(set(nodes) - reached - {start})
     if lost:
-        raise TestbedError(f"'{start}' and '{lost[0]}' are not connected: a link between their two parts is missing")
+        raise TestbedError(
+            f"'{start}' and '{lost[0]}' are not connected: add a link between their parts of the network"
+        )
 
 
 def ipv6_of(address: str) -> str:

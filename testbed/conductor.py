@@ -57,12 +57,12 @@ Leg = tuple[Direction, Interface, Interface]
 
 
 def require_crates(scenario: Scenario, agents: Mapping[str, AgentClient]) -> None:
-    """Asks the program of each node that runs a scenario whether it has the crates of the user's.
+    """Checks that the program of each node has the user's crates.
 
-    The runner's own node is no evidence: a host has the one that `site` copied, a cell that of its start.
+    The runner's own node proves nothing: a host has the one that `site` copied, a cell that of its start.
 
     Raises:
-        TestbedError: a node has another state of a crate, or none.
+        TestbedError: a node has another version of a crate, or none.
     """
     for name, agent in agents.items() if scenario.crates else ():
         if reason := lacking(scenario.crates, agent.crates()):

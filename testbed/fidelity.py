@@ -164,9 +164,9 @@ def _stall_problems(report: Report, limits: Limits) -> Iterator[tuple[ProblemKin
     cause = ""
     if stalls.queued_s is not None:
         cause = (
-            "; other programs used its CPU"
+            "; other programs used the CPU"
             if stalls.queued_share >= 0.5
-            else "; no other program used its CPU, so the hypervisor took it"
+            else "; no other program used the CPU, so the hypervisor took the time"
         )
     share = _stalled_share(report)
     for exceeded, found, limit in (
@@ -174,7 +174,7 @@ def _stall_problems(report: Report, limits: Limits) -> Iterator[tuple[ProblemKin
         (share > limits.stalled_share, f"{share * 100:.1f} % of the time", f"{limits.stalled_share * 100:g} %"),
     ):
         if exceeded:
-            yield ProblemKind.STALLED, f"the emulator did not run for {found}; at most {limit} is allowed{cause}"
+            yield ProblemKind.STALLED, f"the emulator was not scheduled for {found}; at most {limit} is allowed{cause}"
 
 
 def _stalled_share(report: Report) -> float:

@@ -102,7 +102,7 @@ def rejection_reason(
     if name in uplinks(routes):
         return f"{name} carries the default route, by which devices reach the internet; name the interface behind it"
     if link.get("link_type") != "ether":
-        return f"{name} is no Ethernet interface ({link.get('link_type')}), so no device can be connected to it"
+        return f"{name} is not an Ethernet interface ({link.get('link_type')}), so no device can be connected to it"
     if link.get("master"):
         return f"{name} is a port of {link['master']}; name {link['master']}, or take it out first"
     if manager is not None:
@@ -156,7 +156,7 @@ def _network(text: str) -> ipaddress.IPv4Network:
     try:
         network = ipaddress.IPv4Network(text)
     except ValueError:
-        raise TestbedError(f"--subnet {text} is no IPv4 network; write one like 192.168.77.0/24") from None
+        raise TestbedError(f"--subnet {text} is not an IPv4 network; write one like 192.168.77.0/24") from None
     if not SHORTEST <= network.prefixlen <= LONGEST or not network.is_private:
         raise TestbedError(
             f"--subnet {text}: use a private network with a prefix from /{SHORTEST} to /{LONGEST}, like 192.168.77.0/24"

@@ -165,7 +165,7 @@ printf '%s\\n' {" ".join(BOOT_DRIVERS)} >"$1/{initramfs}/modules.d/machines\""""
     for name in ("vmlinuz", "initrd"):
         files = sorted((tree / "boot").glob(f"{name}*"))
         if not files:
-            raise TestbedError(f"the system that was made has no {name} in /boot; {log} says more")
+            raise TestbedError(f"the new system has no {name} in /boot; see {log}")
         shutil.copy(files[-1], made / name)
     with (made / "disk").open("wb") as disk:
         disk.truncate(DISK_BYTES)

@@ -139,7 +139,7 @@ class Lab:
         names = [host.name for host in self._hosts]
         if jump is not None:
             if JUMP in names:
-                raise TestbedError(f"a rehearsal behind a jump host calls that host {JUMP}; call yours otherwise")
+                raise TestbedError(f"a rehearsal names its jump host {JUMP}; rename your host")
             names.append(JUMP)
         for name in names:
             self._start(name)

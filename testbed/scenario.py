@@ -99,7 +99,7 @@ def lacking(crates: Iterable[CrateUsed], digests: Mapping[str, str]) -> str | No
             return f"the node binary has no crate '{crate.name}'"
         if has != crate.sha256:
             return (
-                f"the node binary has another state of the crate '{crate.name}' ({has[:12]}) than is asked for "
+                f"the node binary has another version of the crate '{crate.name}' ({has[:12]}) than is asked for "
                 f"({crate.sha256[:12]})"
             )
     return None

@@ -94,7 +94,7 @@ class DifferenceState(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Bar:
-    """A difference and its confidence interval, as shares of the farthest end in the row; 0 is no difference."""
+    """A difference and its confidence interval, as shares of the farthest end in the row; 0 means no difference."""
 
     low: float
     high: float

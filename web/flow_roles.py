@@ -51,7 +51,7 @@ def _same_role(one: tuple[str, str, str], other: tuple[str, str, str]) -> bool:
 
 
 def _same_kind_elsewhere(one: tuple[str, str, str], other: tuple[str, str, str]) -> bool:
-    # Between the same sides, a flow of the other direction is no match.
+    # Between the same sides, a flow of the other direction does not match.
     return one[0] == other[0] and {*one[1:]} != {*other[1:]}
 
 

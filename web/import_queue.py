@@ -268,4 +268,4 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
     try:
         return imported_run(stdout)
     except ValueError:
-        raise ImportFailed("the reader's answer is not understood, which is a defect of Backchannel") from None
+        raise ImportFailed("internal error: the reader's answer cannot be parsed; please report it") from None

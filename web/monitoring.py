@@ -11,6 +11,7 @@ from flask import Blueprint, Response, current_app, g, jsonify
 from analysis.store import Store, StoreError, requests
 from analysis.store.schema import campaign, request, run
 from analysis.verifying import damaged_rows
+from testbed.units import number_of
 
 blueprint = Blueprint("monitoring", __name__)
 
@@ -89,7 +90,9 @@ def _store(store: Store) -> str:
 def _runner(store: Store) -> str:
     waiting = requests.waiting(store)
     if waiting and not requests.runners(store):
-        return f"{waiting} requests wait and no runner is there; start './backchannel serve runner'"
+        return (
+            f"{number_of(waiting, 'request')} waiting, but no runner is connected; start './backchannel serve runner'"
+        )
     return OK
 
 

@@ -102,7 +102,9 @@ def find() -> Any:
     wanted = request.args.get("q", "").strip().lower()
     run_ids = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
     if len(run_ids) != 1:
-        abort(404, f"Unknown run {wanted}: no id begins so." if not run_ids else f"Several runs begin with {wanted}.")
+        abort(
+            404, f"Unknown run {wanted}: no id begins with it." if not run_ids else f"Several runs begin with {wanted}."
+        )
     return redirect(url_for("runs.show", run_id=run_ids[0]))
 
 

@@ -193,7 +193,7 @@ class CapturedLine(Line):
             MissingCapture: the run kept no telemetry of its links, or the kernel counted all packets together.
         """
         if self._telemetry["count"].is_not_null().any():
-            raise MissingCapture(f"the kernel's queue of {self.name} does not count acks apart")
+            raise MissingCapture(f"the kernel's queue of {self.name} does not count acks separately")
         acks = self._telemetry.filter(pl.col("pure_ack"))
         return dict(acks.group_by("event").len().iter_rows())
 

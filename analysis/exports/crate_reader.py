@@ -187,21 +187,21 @@ def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]])
 def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     ids = {run.id for run in document.runs}
     if len(ids) < len(document.runs):
-        yield "a run is in it twice"
+        yield "a run occurs twice"
     for run in document.runs:
         if (run.state == "valid") == bool(run.problems):
-            yield f"run {run.id} is neither valid without problems nor invalid with some"
+            yield f"the state of run {run.id} contradicts its list of problems"
         if len({(row.metric, row.subject) for row in run.metrics}) < len(run.metrics):
-            yield f"a metric of run {run.id} is there twice"
+            yield f"a metric of run {run.id} occurs twice"
         declared = {f"runs/{run.id}/{file.path}": (file.bytes, file.sha256) for file in run.files}
         listed = {name: its for name, its in described.items() if name.startswith(f"runs/{run.id}/")}
         if declared != listed:
-            yield f"the files of run {run.id} are not those that the bundle describes"
+            yield f"the files of run {run.id} do not match their description in the bundle"
     if len({(point, repetition) for point, repetition, _ in document.members}) < len(document.members):
-        yield "a repetition of a parameter combination is there twice"
+        yield "a repetition of a parameter combination occurs twice"
     for point, _, run_id in document.members:
         if point >= len(document.points):
-            yield f"run {run_id} belongs to a parameter combination that is not there"
+            yield f"run {run_id} belongs to a parameter combination that is missing"
     if unowned := ids - {run_id for _, _, run_id in document.members}:
         yield f"run {min(unowned)} belongs to no parameter combination"
 
@@ -263,10 +263,10 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[PendingRun, b
         raise BundleError(f"run {run.id}: this version cannot run its scenario: {error}") from None
     if wanted not in (None, run.id):
         raise BundleError(
-            f"run {run.id}: its id is not that of its scenario: another version made it, or it was modified"
+            f"run {run.id}: its id does not match its scenario: another version wrote it, or it was modified"
         )
     if (run.seed, run.duration_s) != (scenario.seed, scenario.duration_s):
-        raise BundleError(f"run {run.id}: its seed or duration is not that of its scenario")
+        raise BundleError(f"run {run.id}: its seed or duration does not match its scenario")
     bundled = _values(run.metrics)
     try:
         measured = rules.measure(folder, scenario, report)

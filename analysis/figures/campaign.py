@@ -238,7 +238,7 @@ def _with_note(figure: Figure, left_out: int, what: str) -> Figure:
         series = [replace(each, kind="points", size=5) if each.kind == "bars" else each for each in figure.series]
         figure = replace(figure, y=replace(figure.y, log=True), series=tuple(series))
         if 0 in means:
-            figure = replace(figure, notes=(*figure.notes, "0 has no place on this axis"))
+            figure = replace(figure, notes=(*figure.notes, "0 cannot be shown on this axis"))
     if left_out > 0:
         note = f"{left_out} more {what} are left out; --where FIELD=VALUE chooses"
         figure = replace(figure, notes=(*figure.notes, note))

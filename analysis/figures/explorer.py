@@ -220,7 +220,7 @@ class _Maker:
         if self.across and "x" in self.layout.log:
             hidden += sum(self.across.values[sample.run_id] <= 0 for sample in self.samples)
         if hidden:
-            self.notes.append(f"{number_of(hidden, 'value')} of 0 or less have no place on a logarithmic axis.")
+            self.notes.append(f"{number_of(hidden, 'value')} of 0 or less cannot be shown on a logarithmic axis.")
         return drawn
 
     def cells(self, fields: Sequence[str]) -> list[ViewCell]:

@@ -48,7 +48,7 @@ class Asked:
         """
         low, high = from_s or 0.0, run.window_s[1] if to_s is None else to_s
         if not high > low:
-            raise AnalysisError(f"there is nothing between {low:g} s and {high:g} s")
+            raise AnalysisError(f"no data between {low:g} s and {high:g} s")
         return cls(low, high, slice_s or max((high - low) / 100, LEAST_SLICE_S))
 
 
@@ -100,7 +100,7 @@ class RunKind(Kind[Callable[[Any, Asked], Figure]]):
     sliced: bool
     #: Title where the figures of several runs are laid over each other; "": they are not.
     overlay: str
-    #: Name of the series that stands for a run there; "": every one that is no mark.
+    #: Name of the series that stands for a run there; "": every one that is not a mark.
     represents: str
 
     @property

@@ -19,7 +19,7 @@ TIME = Axis("time", "s")
 SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
 #: The class of a queueing discipline without classes.
 ONE_CLASS = "all"
-#: Queue events: colour and marker. A packet that a policy removes or marks on purpose is no loss.
+#: Queue events: colour and marker. Packets that a policy removes or marks on purpose are not losses.
 EVENTS: Mapping[str, tuple[str, Marker]] = {
     "dropped_full": ("mark", "cross"),
     "dropped_early": ("mark", "down"),

@@ -159,7 +159,7 @@ class RemoteArtefacts:
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise ArtefactError(f"the artefacts cannot be kept at {url}: {error}") from None
+            raise ArtefactError(f"the artefacts cannot be stored at {url}: {error}") from None
 
     def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
         """Moves a run's folder into the storage, beside its other versions. Returns these, for `discard`.

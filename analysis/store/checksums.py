@@ -36,7 +36,7 @@ OF_RUN = (
 OF_METRIC = (metric.c.run_id, metric.c.name, metric.c.subject, metric.c.value, metric.c.unit)
 OF_REPLACED = tuple(column for column in replaced.c if column.name != "checksum")
 OF_FILE = (file.c.run_id, file.c.path, file.c.bytes, file.c.sha256)
-#: Progress changes every two seconds, and is no result.
+#: Progress changes every two seconds and is not part of the results.
 OF_CAMPAIGN = tuple(column for column in campaign.c if column.name not in ("progress", "checksum"))
 
 
@@ -91,7 +91,7 @@ def of_campaign(row: Mapping[str, Any], belonging: Members) -> int:
 
 def damaged_run(run_id: str, what: str = "its row differs from its checksum") -> RowDamaged:
     """A run whose rows are not those that were stored."""
-    message = f"run {run_id}: {what}; {REPEAT}; './backchannel verify' looks at all runs"
+    message = f"run {run_id}: {what}; {REPEAT}; './backchannel verify' checks all runs"
     return RowDamaged(message, run_id, what)
 
 

@@ -217,7 +217,7 @@ class Queries:
         for some in batched(sorted(missing)):
             query = sa.select(metric.c.run_id).where(metric.c.run_id.in_(some)).limit(1)
             if orphans := self.scalars(query):
-                raise checksums.damaged_run(orphans[0], "its row is lost")
+                raise checksums.damaged_run(orphans[0], "its row is missing")
 
     def _refuse_lost_campaigns(self, *conditions: sa.ColumnElement[bool]) -> None:
         """Raises RowDamaged if a campaign has members and no row."""
@@ -257,7 +257,7 @@ class Queries:
                 stored[row[0]] += row[-1]
             for run_id in run_ids:
                 if stored[run_id] != sums[run_id]:
-                    raise checksums.damaged_run(run_id, "its values are not those that were stored")
+                    raise checksums.damaged_run(run_id, "its values differ from those that were stored")
             yield from (row[:-1] for row in rows)
             return
         wanted = set(only)
@@ -487,7 +487,7 @@ class Queries:
         return rows, len(heads)
 
     def _sorted(self, heads: Sequence[Head], wanted: RunQuery) -> list[Head]:
-        # A head has a list where the driver decodes JSON, as PostgreSQL's does, and so is no key itself.
+        # A head has a list where the driver decodes JSON, as PostgreSQL's does, and lists cannot be keys.
         ranks = {number: rank for rank, number in enumerate(wanted.ranking)}
         match wanted.sort:
             case _ if wanted.ranking:

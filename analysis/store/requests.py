@@ -155,7 +155,7 @@ def release_lost(store: Store) -> int:
         changed = connection.execute(
             sa.update(request)
             .where(lost)
-            .values(state=FAILED, finished=store.now(), message="its runner went away; resume the campaign to go on")
+            .values(state=FAILED, finished=store.now(), message="its runner ended; resume the campaign to continue")
         )
         lost_ids = {id_ for id_, _ in running} & {*silent, *campaigns}
         for campaign_id in sorted(lost_ids):

@@ -1,7 +1,7 @@
 """Screened runs: metrics of simulations that nobody kept files of, a row each.
 
 A search makes many runs to find the few that are worth a look. What it knows of a run is its metrics, by the id that
-the run has everywhere. They are no results: no table, figure or export has them, and `run` makes the run as if they
+the run has everywhere. They are not results: no table, figure or export has them, and `run` makes the run as if they
 were not there, with its captures. Rows of a batch are written in one transaction.
 """
 

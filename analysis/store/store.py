@@ -316,7 +316,7 @@ class Store(Queries):
             StoreError: the files cannot be stored.
         """
         if folder is not None and folder.exists():
-            (folder / REASON).write_text(f"try {number}: {problem}\n")
+            (folder / REASON).write_text(f"attempt {number}: {problem}\n")
             try:
                 self._artefacts.put_failed(run_id, folder)
             except ArtefactError as error:
@@ -338,7 +338,7 @@ class Store(Queries):
         query = sa.select(file).where(file.c.run_id == run_id, *([file.c.path == path] if path else []))
         files = self._database.read(query, FileRow)
         if (reason := damage.first_difference(folder, files)) is not None:
-            raise StoreError(f"run {run_id}: {reason}; {REPEAT}; './backchannel verify' looks at all runs")
+            raise StoreError(f"run {run_id}: {reason}; {REPEAT}; './backchannel verify' checks all runs")
         return folder
 
     def integrity(self) -> list[str]:
@@ -349,7 +349,7 @@ class Store(Queries):
         broken = self._database.tuples(sa.text("PRAGMA foreign_key_check"))
         return [
             *(str(line) for line in said if line != "ok"),
-            *(f"a row of {row[0]} belongs to nothing" for row in broken),
+            *(f"a row of table {row[0]} refers to a missing row" for row in broken),
         ]
 
     def folder_of_run(self, run_id: str) -> Path:
@@ -372,8 +372,8 @@ class Store(Queries):
         return dict(self._database.tuples(sa.select(file.c.path, file.c.bytes).where(file.c.run_id == run_id)))
 
     def failed_folder(self, run_id: str) -> str | None:
-        """Where that is which the last try without a result left (captures, logs, reason.txt): a path, or a URL below
-        that of the artefacts; None: there is nothing.
+        """Place of the files (captures, logs, reason.txt) of the last attempt without a result: a path, or a URL below
+        that of the artefacts; None without any.
 
         Raises:
             StoreError: the place does not say.

@@ -96,7 +96,7 @@ def _check_address(text: str | None) -> None:
     try:
         ipaddress.IPv4Address(text or "192.0.2.1")
     except ValueError:
-        fail(f"--name-server {text} is no IPv4 address", exits.BAD_INPUT)
+        fail(f"--name-server {text} is not an IPv4 address", exits.BAD_INPUT)
 
 
 def _opening(behind: DeviceGateway, label: str, no_dhcp: bool) -> list[str]:

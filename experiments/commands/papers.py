@@ -17,16 +17,16 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactNames,
+    AttemptsOption,
     BackendOption,
     ForceOption,
     JobsOption,
     LabOption,
     LimitOption,
     ResultsOption,
-    TriesOption,
 )
 from experiments.commands.shared import answer_console, console, fail, open_existing, show_note, show_parts, wants_json
-from experiments.engine.options import TRIES, Options
+from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text
 from testbed.local_folders import ScratchFolder
 
@@ -47,7 +47,7 @@ def run(
     backend: BackendOption = None,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
-    tries: TriesOption = TRIES,
+    attempts: AttemptsOption = ATTEMPTS,
     force: ForceOption = False,
     limit: LimitOption = None,
     plan_only: Annotated[
@@ -88,7 +88,7 @@ def run(
     from experiments.terminal import TerminalReporter
 
     terminal = answer_console()
-    options = Options(results, jobs, force, limit=limit, tries=tries, inventory=inventory)
+    options = Options(results, jobs, force, limit=limit, attempts=attempts, inventory=inventory)
     done = reproduce(selected, backend, options, TerminalReporter(terminal), show_note, defaults=defaults)
     for result in done:
         if result.refused:

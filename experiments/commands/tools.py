@@ -205,7 +205,7 @@ class Tools:
         line += ["--results", self._results] if results else []
         try:
             done = subprocess.run(
-                # What agents write is no option.
+                # Text from agents is never an option.
                 [*line, *_options(words)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

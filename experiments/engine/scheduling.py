@@ -245,7 +245,9 @@ def _raise(error: BaseException) -> NoReturn:
     # The operating system's words, or the database's.
     words = getattr(error, "strerror", None) or getattr(error, "orig", None)
     cause = words or f"{type(error).__name__}: {error}"
-    raise TestbedError(f"the campaign stopped: {cause}; landed runs stay, and the same command continues") from error
+    raise TestbedError(
+        f"the campaign stopped: {cause}; stored runs are kept, and the same command continues"
+    ) from error
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """Cheap simulations: many runs in few node processes, measured by counters in memory, stored in batches without files.
 
-A screened run has the id and the scenario of the run that `run` makes; what is recorded is no part of its course. So
-whatever is interesting is made again, with captures, by its id.
+A screened run has the id and the scenario of the run that `run` makes; recording does not change its course. So
+an interesting run can be repeated with captures, by its id.
 """
 
 from __future__ import annotations

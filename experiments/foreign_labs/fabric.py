@@ -62,7 +62,7 @@ def read(paths: Sequence[Path]) -> LeasedLab:
                 nic = Nic(network, name, mac, rows.text(row, at, "ip_addr"))
                 nics.setdefault(rows.need(row, at, "node"), []).append((nic, rows, number))
             else:
-                raise rows.error(at, f"is none of what is read: {FILES}")
+                raise rows.error(at, f"is not one of the expected files: {FILES}")
     known = [name for name, *_ in nodes]
     for node, found in nics.items():
         if node not in known:

@@ -84,7 +84,7 @@ def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None)
         for host in hosts:
             other = seen.setdefault(key(host), host)
             if other is not host:
-                raise wrong(file, 0, host.name, f"two hosts have equal {what} ({key(host)}); each needs its own")
+                raise wrong(file, 0, host.name, f"two hosts have the same {what} ({key(host)}); each needs its own")
     return LeasedLab(tuple(hosts), ends)
 
 

@@ -198,7 +198,7 @@ def _of_clocks(campaign: Campaign, links: Links) -> Iterator[Finding]:
 
 
 def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
-    """Names that two nodes or links share, and ends that are no nodes."""
+    """Names that two nodes or links share, and ends that are not nodes."""
     node_names = [node.name for node in nodes]
     for kind, names in (("node", node_names), ("link", [link.name for link in links])):
         seen: set[str] = set()

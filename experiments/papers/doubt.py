@@ -194,7 +194,7 @@ def outcome(original: Compared, changed: Compared) -> Outcome:
 
     A difference flips if its sign does, or if it is equivalent to none and the original interval lies wholly beyond the
     margin. An equality flips if the changed interval lies wholly beyond the margin. So a smaller effect with the same
-    sign is no flip.
+    sign is not a flip.
     """
     if original.verdict == changed.verdict == "same":
         return "survives"

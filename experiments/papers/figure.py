@@ -269,7 +269,7 @@ def _curves(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> dict[tu
 
 
 def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[tuple[str, Curve]]:
-    """Curves with their names, in the order that is asked for; parts that all share are no part of a name."""
+    """Curves with their names, in the order that is asked for; parts that all share are omitted."""
     keys = list(curves)
     shared = {
         number

@@ -246,7 +246,7 @@ def at_once(spans: Iterable[tuple[int, int, int]]) -> int:
     """
     spans = list(spans)
     least = LARGE * sum(size for *_, size in spans)
-    # One that a direction's requests alone make is no transfer: data come in full packets.
+    # Requests alone are not a transfer: data come in full packets.
     ends = [
         (at, step) for begin, end, size in spans if size >= max(least, 50_000) for at, step in ((begin, 1), (end, -1))
     ]

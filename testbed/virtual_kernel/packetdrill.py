@@ -108,7 +108,7 @@ def scripts(paths: Iterable[Path]) -> list[Path]:
         elif path.is_file():
             found.append(path)
         else:
-            raise BadRequest(f"there is no file {path}")
+            raise BadRequest(f"{path} does not exist")
     return [path.resolve() for path in found]
 
 
@@ -132,7 +132,7 @@ def program(named: Path | None, scripts: Iterable[Path]) -> Path:
     """
     if named is not None:
         if not named.is_file():
-            raise BadRequest(f"there is no program {named}")
+            raise BadRequest(f"program {named} does not exist")
         return named.resolve()
     checkouts = [folder for script in scripts for folder in script.parents if (folder / BUILT).parent.is_dir()]
     for folder in checkouts:
@@ -142,8 +142,8 @@ def program(named: Path | None, scripts: Iterable[Path]) -> Path:
         return Path(found)
     source = checkouts[0] if checkouts else Path("CHECKOUT")
     raise Unavailable(
-        f"packetdrill is not there: build it with 'cd {source / BUILT.parent} && ./configure && make', or name it with "
-        "--program FILE. Its source is the repository google/packetdrill; it needs gcc, make, flex and bison"
+        f"packetdrill was not found: build it with 'cd {source / BUILT.parent} && ./configure && make', or name it "
+        "with --program FILE. Its source is the repository google/packetdrill; it needs gcc, make, flex and bison"
     )
 
 

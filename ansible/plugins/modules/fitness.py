@@ -86,7 +86,7 @@ attributes:
     description: Supported; the module never changes anything.
     support: full
   diff_mode:
-    description: There is no difference to show.
+    description: Not supported, because nothing is changed.
     support: none
 """
 

@@ -472,7 +472,7 @@ def no_campaign(files: dict[str, bytes]) -> None:
         (edited(lambda document: document.pop("members")), "schema: members: missing"),
         (edited(lambda document: document["runs"][0].update(id="../../etc")), "the id of a run, found '../../etc'"),
         (edited(lambda document: document["runs"][0].update(state="valid", problems=["late"])), "neither valid"),
-        (edited(lambda document: document["runs"][0]["files"].pop()), "are not those that the bundle describes"),
+        (edited(lambda document: document["runs"][0]["files"].pop()), "do not match their description in the bundle"),
         (edited(lambda document: document["runs"][0]["metrics"].append(document["runs"][0]["metrics"][0])), "twice"),
         (edited(lambda document: document["members"].append(document["members"][0])), "a repetition of a parameter"),
         (edited(lambda document: document["members"][0].__setitem__(0, 7)), "combination that is not there"),

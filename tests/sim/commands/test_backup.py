@@ -19,7 +19,7 @@ def test_a_backup_is_restored_and_its_damage_is_named(tmp_path: Path) -> None:
     backchannel("restore", saved, "--results", tmp_path / "again", status=0)
     assert (tmp_path / "again/runs/r0/r00/captures/a.pcap").read_bytes() == b"abc"
     done = backchannel("restore", saved, "--results", tmp_path / "results", status=2)
-    assert "there are results in" in done.stderr
+    assert "has results already" in done.stderr
     (kept / "captures/a.pcap").unlink()
     done = backchannel("backup", tmp_path / "more", "--results", tmp_path / "results", status=1)
     assert done.stdout.startswith("run r00 is damaged: captures/a.pcap is missing")

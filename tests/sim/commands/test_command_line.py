@@ -73,7 +73,7 @@ def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> 
 @pytest.mark.parametrize("command", ["results", "papers score"])
 def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> None:
     done = backchannel(*command.split(), "--results", str(tmp_path / "none"), status=2)
-    assert f"there are no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
+    assert f"no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
     assert not (tmp_path / "none").exists()
 
 

@@ -145,7 +145,7 @@ def test_a_wrong_name_is_reported_with_its_place(folder: Path, queue: str, words
 
 
 def test_runs_without_crates_keep_their_ids_beside_others(folder: Path, tmp_path: Path) -> None:
-    """The options that a controller adds to stacks have defaults, which are no part of other runs."""
+    """The options that a controller adds to stacks have defaults, which are not part of other runs."""
     plain, beside = folder / "plain.yaml", folder / "beside.yaml"
     plain.write_text(PLAIN.replace("QUEUE", "droptail"))
     controller = "{name: modern, congestion: own-controller, from: ./own-controller}"

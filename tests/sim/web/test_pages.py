@@ -420,7 +420,7 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
     queue = draw(run, "queue", ["air/forward"], PERIOD)
     names = [line.name for line in queue.series]
-    assert names == ["peak since the last sample", "waiting"], "a sender's acks are no events of the queue"
+    assert names == ["peak since the last sample", "waiting"], "a sender's acks are not events of the queue"
 
 
 def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simulated) -> None:

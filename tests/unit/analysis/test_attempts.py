@@ -33,10 +33,10 @@ def test_a_permutation_test_by_hand() -> None:
 
 def test_a_point_is_marked_for_many_thrown_attempts_or_unlike_ones() -> None:
     assert PointAttempts(valid=9, thrown=1).reasons == []
-    assert PointAttempts(valid=8, thrown=1).reasons == ["1 of 9 attempts were thrown away"]
+    assert PointAttempts(valid=8, thrown=1).reasons == ["1 of 9 attempts were discarded"]
     kept = [10.0 + 0.01 * number for number in range(40)]
     unlike = PointAttempts(kept_bps=kept, thrown_bps=[8.0, 8.1], valid=40, thrown=2)
-    assert unlike.reasons == ["the thrown attempts had -21.0% throughput (permutation test, p = 0.0012)"]
+    assert unlike.reasons == ["the discarded attempts had -21.0% throughput (permutation test, p = 0.0012)"]
     assert PointAttempts(kept_bps=kept, thrown_bps=[10.1, 10.3], valid=40, thrown=2).reasons == []
 
 
@@ -70,9 +70,9 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     terminal.print(results_table(StoredCampaign(store, campaign), Asked(), terminal.width))
     text = terminal.export_text()
     assert "3 of 5 tried !" in text
-    assert "! policy=red: 2 of 5 attempts were thrown away" in text
+    assert "! policy=red: 2 of 5 attempts were discarded" in text
     document = results_document(campaign, store.table("c"), result)
     assert document["points"][0]["attempts"] == {
-        "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were thrown away"],
+        "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were discarded"],
     }  # fmt: skip
     store.close()

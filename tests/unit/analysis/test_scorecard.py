@@ -341,7 +341,7 @@ def test_an_artefact_passes_with_four_fifths_of_its_stated_values(within: int, o
         (None, [9.0], [9.1], False, False),
         (None, [9.1], [9.0], True, False),
         (None, [9.0], [9.0], True, False),
-        # A label without a value, in either place, is no ordering.
+        # A label without a value, in either place, is not an ordering.
         (None, [], [9.0], False, False),
         (None, [9.0], [], False, False),
         # A least ratio is of the means; the intervals make no tie of a smaller one.

@@ -92,8 +92,8 @@ def test_rows_of_nothing_are_found(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("DELETE FROM run")
     reasons = {finding.reason for finding in found(store).findings}
-    lost = {f"the database: a row of {table} belongs to nothing" for table in ("file", "metric")}
-    assert reasons == {"its row is lost", *lost}
+    lost = {f"the database: a row of table {table} refers to a missing row" for table in ("file", "metric")}
+    assert reasons == {"its row is missing", *lost}
 
 
 @pytest.mark.only_on("sqlite")
@@ -122,12 +122,12 @@ def test_a_store_without_checksums_gets_them(store: Store, kept: Path) -> None:
 ROW_DAMAGES = {
     "UPDATE metric SET value = value + 1 WHERE run_id = 'r00'": "a value differs from its checksum",
     "UPDATE metric SET unit = 'time' WHERE run_id = 'r00'": "a value differs from its checksum",
-    "DELETE FROM metric WHERE run_id = 'r00'": "its values are not those that were stored",
+    "DELETE FROM metric WHERE run_id = 'r00'": "its values differ from those that were stored",
     "UPDATE run SET state = 'invalid' WHERE id = 'r00'": "its row differs from its checksum",
     "UPDATE run SET seed = seed + 1 WHERE id = 'r00'": "its row differs from its checksum",
     "UPDATE run SET manifest = '{}' WHERE id = 'r00'": "its row differs from its checksum",
     "UPDATE file SET sha256 = '0' WHERE run_id = 'r00'": "the list of its files differs from its checksum",
-    "DELETE FROM run WHERE id = 'r00'": "its row is lost",
+    "DELETE FROM run WHERE id = 'r00'": "its row is missing",
     "UPDATE campaign SET text = 'x'": "campaign c1: its rows differ from their checksum",
     "UPDATE membership SET run_id = 'r10' WHERE run_id = 'r00'": "campaign c1: its rows differ from their checksum",
     "DELETE FROM membership WHERE run_id = 'r01'": "campaign c1: its rows differ from their checksum",
@@ -160,7 +160,7 @@ def test_a_run_that_is_made_again_is_whole_again(store: Store, kept: Path) -> No
         database.execute("UPDATE metric SET value = value + 1 WHERE run_id = 'r00'")
     store.commit_run(pending_run(store, RUN, 7.0), replaces=True)
     assert found(store).findings == []
-    # What was damaged is no earlier result.
+    # A damaged result is not an earlier result.
     assert store.values_at("c1", 0.0) == []
 
 

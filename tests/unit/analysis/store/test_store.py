@@ -388,7 +388,7 @@ def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_p
     left = store.failed_folder("r00")
     assert left is not None
     assert left.startswith(str(tmp_path / "results") if POSTGRESQL is None else f"file://{tmp_path}/artefacts/failed")
-    for name, text in (("reason.txt", "try 2: it broke\n"), ("agent.log", "oh")):
+    for name, text in (("reason.txt", "attempt 2: it broke\n"), ("agent.log", "oh")):
         with fsspec.open(f"{left}/{name}", "rt") as kept:
             assert kept.read() == text
     assert store.tried_runs(["r00", "r01"]) == {"r00"}
