@@ -246,7 +246,7 @@ mod tests {
                 "certificate_bytes: 100, and with session: tls it is",
             ),
             (json!({"packet_bytes": 1200}), "1200 is not between 1248 and 65535"),
-            (json!({"sack": true}), "stack quic: no option 'sack'; it has: congestion, packet_bytes"),
+            (json!({"sack": true}), "stack quic: unknown option 'sack'; allowed: congestion, packet_bytes"),
         ] {
             let why = config(options).unwrap_err().to_string();
             assert!(why.contains(words), "{why}");

@@ -208,7 +208,7 @@ fn a_long_block_without_packets_is_skipped() {
 
 #[test]
 fn what_is_no_capture_is_refused() {
-    assert!(read(b"hello world".to_vec()).err().unwrap().to_string().contains("is no capture"));
+    assert!(read(b"hello world".to_vec()).err().unwrap().to_string().contains("is not a capture file"));
     assert!(read(vec![]).err().unwrap().to_string().contains("shorter"));
 }
 
