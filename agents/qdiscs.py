@@ -179,11 +179,11 @@ def of_interface(qdiscs: Iterable[Qdisc], interface: int) -> tuple[Qdisc, Qdisc]
     return root, children[0] if children else root
 
 
-def counters(found: tuple[Qdisc, Qdisc] | None) -> ShapingCounters:
+def counters(disciplines: tuple[Qdisc, Qdisc] | None) -> ShapingCounters:
     """The counters of an interface's disciplines; zeros without any."""
-    if found is None:
+    if disciplines is None:
         return ShapingCounters(0, 0, 0)
-    root, leaf = found
+    root, leaf = disciplines
     state = read_state(leaf)
     # The root counts its child's drops too.
     return ShapingCounters(root.sent_packets, root.sent_bytes, root.drops, state.early, state.purged, state.marked)
@@ -260,11 +260,11 @@ class Sampler:
         qdiscs = [read_qdisc(payload) for payload in dump]
         result = {}
         for interface, sampled in self._interfaces.items():
-            found = of_interface(qdiscs, interface)
-            result[interface] = counters(found)
+            disciplines = of_interface(qdiscs, interface)
+            result[interface] = counters(disciplines)
             self._write_events(t_ns, interface, events(result[interface], sampled.is_delayed))
-            if found is not None and not sampled.is_delayed:
-                _, leaf = found
+            if disciplines is not None and not sampled.is_delayed:
+                _, leaf = disciplines
                 packets, bytes_ = leaf.queued_packets, leaf.queued_bytes
                 self._write(t_ns, interface, "", {"packets": packets, "bytes": bytes_, "max": packets})
                 for name, values in read_state(leaf).classes.items():

@@ -80,12 +80,12 @@ def checked_line(line: str, interface: str) -> list[str]:
 def _require_kinds(lines: Sequence[Sequence[str]]) -> None:
     """Raises AgentError unless every discipline that lines set up is there."""
     with netlink.RouteSocket() as route:
-        found = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+        disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
     for words in lines:
         if words[:2] != ["qdisc", "add"] or words[-1] == "ingress":
             continue
         kind = next((word for word in words if word in KINDS), words[-1])
-        has = {qdisc.kind for qdisc in found if qdisc.interface == socket.if_nametoindex(words[3])}
+        has = {qdisc.kind for qdisc in disciplines if qdisc.interface == socket.if_nametoindex(words[3])}
         if kind not in has:
             raise AgentError(f"the kernel has {', '.join(sorted(has)) or 'nothing'} at {words[3]} in place of {kind}")
 
@@ -132,8 +132,11 @@ class Shaping:
         sampled = self._sampled
         if not sampled:
             with netlink.RouteSocket() as route:
-                found = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
-            sampled = {qdisc.interface: qdiscs.counters(qdiscs.of_interface(found, qdisc.interface)) for qdisc in found}
+                disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+            sampled = {
+                qdisc.interface: qdiscs.counters(qdiscs.of_interface(disciplines, qdisc.interface))
+                for qdisc in disciplines
+            }
         indices = [socket.if_nametoindex(name) for name in (interface, ifb_name(interface))]
         root, delayed = (sampled.get(index, ShapingCounters(0, 0, 0)) for index in indices)
         return Shaped(root, delayed)

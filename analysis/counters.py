@@ -110,11 +110,11 @@ class CountedRun(RunView):
     @cached_property
     def links(self) -> list[CountedLink]:
         """Every link of which both directions are counted."""
-        known = {line.name: line for line in self.lines}
+        by_name = {line.name: line for line in self.lines}
         return [
-            CountedLink(line.link, line, known[f"{line.link}/reverse"])
+            CountedLink(line.link, line, by_name[f"{line.link}/reverse"])
             for line in self.lines
-            if line.way == "forward" and f"{line.link}/reverse" in known
+            if line.way == "forward" and f"{line.link}/reverse" in by_name
         ]
 
     @property

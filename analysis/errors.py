@@ -33,8 +33,8 @@ def ending_of(path: Path, kind: str, endings: Iterable[str]) -> str:
         AnalysisError: the name has none of them.
     """
     ending = path.suffix.lower().removeprefix(".")
-    if ending not in (known := list(endings)):
-        raise AnalysisError(f"{path}: a {kind}'s name ends in {', '.join('.' + ending for ending in known)}")
+    if ending not in (allowed := list(endings)):
+        raise AnalysisError(f"{path}: a {kind}'s name ends in {', '.join('.' + ending for ending in allowed)}")
     return ending
 
 

@@ -184,17 +184,17 @@ class OpenResults:
         Raises:
             AnalysisError: there is none.
         """
-        known = [
+        campaigns = [
             row
             for state in ("", "archived")
             for row in self.store.campaigns(texts=True, set_aside=state, counted=False)
         ]
-        head = naming.found(known, name)
+        head = naming.found(campaigns, name)
         row = self.store.campaign(head.id)
         if row is None:
             # A damaged index does not find what a list has.
             raise checksums.damaged_campaign(head.id)
-        return StoredCampaign(self.store, row, naming.took(known, name, head))
+        return StoredCampaign(self.store, row, naming.took(campaigns, name, head))
 
     def run(self, name: str) -> StoredRun:
         """The run of an id, or of the first characters of one.
@@ -354,10 +354,10 @@ class StoredCampaign:
             AnalysisError: there is no such field, value or metric, or the field has one value only.
         """
         kinds = self.store.kinds(self.row.id)
-        known = dict.fromkeys(kind.metric for kind in kinds)
+        existing = dict.fromkeys(kind.metric for kind in kinds)
         for name in metrics:
-            if name not in known:
-                raise unknown("metric of this campaign", name, list(known))
+            if name not in existing:
+                raise unknown("metric of this campaign", name, list(existing))
         points = [dict(point.parameters) for point in self.row.points]
         # Of a large campaign, reading what nobody asks for takes longest.
         only = [kind[:2] for kind in kinds if kind.metric in metrics] if metrics else None

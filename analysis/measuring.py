@@ -129,8 +129,8 @@ def _link(source: str, target: str) -> str:
 
 def new_names(rows: Collection[RunRow]) -> list[str]:
     """The metrics of which none of the runs has a value, and of which none says why."""
-    known = {value.name for row in rows for value in row.metrics}
+    measured_names = {value.name for row in rows for value in row.metrics}
     for row in rows:
         for sentence in row.documents.manifest.unmeasured:
-            known.update(sentence.partition(": ")[0].split(", "))
-    return [name for name in METRICS if name not in known]
+            measured_names.update(sentence.partition(": ")[0].split(", "))
+    return [name for name in METRICS if name not in measured_names]

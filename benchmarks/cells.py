@@ -103,8 +103,8 @@ def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[RunRow]]:
     store = Store.open(options.results)
     result = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]
     store.close()
-    made = [run for run in result if run is not None and run.landed >= began]
-    return outcome, took_s, sorted(made, key=lambda run: float(run.landed))
+    committed = [run for run in result if run is not None and run.landed >= began]
+    return outcome, took_s, sorted(committed, key=lambda run: float(run.landed))
 
 
 if __name__ == "__main__":

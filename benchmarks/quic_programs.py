@@ -135,9 +135,9 @@ def _build_picoquic() -> None:
         release = "-DCMAKE_BUILD_TYPE=Release"
         _run("cmake", "-S", sources / "picotls", "-B", tls, release)
         _run("cmake", "--build", tls, "--target", *(f"picotls-{part}" for part in parts))
-        found = [f"-DPTLS_{part.upper()}_LIBRARY={tls}/libpicotls-{part}.a" for part in parts]
-        found.append(f"-DPTLS_INCLUDE_DIR={sources}/picotls/include")
-        _run("cmake", "-S", sources / "picoquic", "-B", quic, release, "-Dpicoquic_BUILD_TESTS=OFF", *found)
+        settings = [f"-DPTLS_{part.upper()}_LIBRARY={tls}/libpicotls-{part}.a" for part in parts]
+        settings.append(f"-DPTLS_INCLUDE_DIR={sources}/picotls/include")
+        _run("cmake", "-S", sources / "picoquic", "-B", quic, release, "-Dpicoquic_BUILD_TESTS=OFF", *settings)
         _run("cmake", "--build", quic, "--target", "picoquicdemo")
         shutil.copy(quic / "picoquicdemo", BIN)
 
@@ -196,14 +196,14 @@ def with_rdrand(program: ProgramPair) -> list[str]:
     assert path is not None, "the program is installed"
     listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
     files = [path, *re.findall(r"=> (/\S+)", listed)]
-    found = []
+    with_instruction = []
     for file in files:
         with subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", file], stdout=subprocess.PIPE, text=True) as dump:
             assert dump.stdout is not None
             if any(RDRAND.search(line) for line in dump.stdout):
-                found.append(Path(file).name)
+                with_instruction.append(Path(file).name)
             dump.kill()
-    return found
+    return with_instruction
 
 
 def row(kernel: Kernel, program: ProgramPair, runs: int) -> Sequence[str]:

@@ -246,10 +246,10 @@ def _run() -> NoReturn:
     except BrokenPipeError:
         sys.exit(exits.OK)
     except Exception as error:
-        known = exits.of_error(error)
-        if known is None:
+        explained = exits.of_error(error)
+        if explained is None:
             raise
-        fail(*known, error.problems if isinstance(error, CampaignError) else ())
+        fail(*explained, error.problems if isinstance(error, CampaignError) else ())
     sys.exit(exits.OK)
 
 

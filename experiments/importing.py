@@ -76,10 +76,10 @@ def import_captures(store: Store, request: ImportRequest) -> Imported:
     run_id = _run_id(request, digests)
     campaign_id = collections_of_runs.campaign_id("import", request.campaign)
     if store.valid_runs([run_id]):
-        known = store.run(run_id)
-        assert known is not None
+        stored = store.run(run_id)
+        assert stored is not None
         _enter(store, request, run_id)
-        return _imported(run_id, campaign_id, known.documents, known=True)
+        return _imported(run_id, campaign_id, stored.documents, known=True)
     store.sweep()
     folder = store.staging_folder(run_id)
     try:
@@ -132,8 +132,8 @@ def _are_logs(files: Sequence[Path]) -> bool:
 
 
 def _read_logs(folder: Path, labels: Sequence[str], request: ImportRequest, digests: Mapping[str, str]) -> _Read:
-    found = found_logs.read(folder, labels, request.files, digests)
-    return found.scenario, found.report, found.files, found.left_out, 0
+    logs = found_logs.read(folder, labels, request.files, digests)
+    return logs.scenario, logs.report, logs.files, logs.left_out, 0
 
 
 def _read_captures(folder: Path, labels: Sequence[str], request: ImportRequest, digests: Mapping[str, str]) -> _Read:
@@ -281,9 +281,9 @@ def _describe(
     anywhere = dict(seen.group_by("host").agg(pl.col("file").min()).iter_rows())
     at = {**anywhere, **found_datagrams.nearest(packets), **aligned.nearest}
     datagrams, more_left_out = found_datagrams.flows(packets, {host: [file] for host, file in at.items()})
-    for found in datagrams:
-        found.write(folder, first_ns)
-    workload = (*workload, *(found.as_flow(first_ns) for found in datagrams))
+    for datagram_flow in datagrams:
+        datagram_flow.write(folder, first_ns)
+    workload = (*workload, *(datagram_flow.as_flow(first_ns) for datagram_flow in datagrams))
     left_out += more_left_out
     hosts = sorted({end for flow in workload for end in (flow.from_, flow.to)})
     scenario = Scenario(

@@ -162,13 +162,13 @@ class _Captures:
     def stop(self) -> tuple[CaptureReport, ...]:
         """Ends them in order."""
         try:
-            found = tuple(CaptureReport(node=node, **asdict(capture.stop())) for node, capture in self._running)
+            reports = tuple(CaptureReport(node=node, **asdict(capture.stop())) for node, capture in self._running)
         except AgentError as error:
             self.kill()
             raise TestbedError(str(error)) from None
         for _, capture in self._running:
             capture.path.with_suffix(".tcpdump.log").unlink(missing_ok=True)
-        return found
+        return reports
 
     def kill(self) -> None:
         """Ends them at once."""
@@ -236,19 +236,19 @@ def _address(end: Any) -> str:
     if _is_switch(end.node):
         return ""
     entries = json.loads(_output(end.node, "ip", "-json", "-4", "address", "show", "dev", end.name) or "[]")
-    found = [entry["local"] for link in entries for entry in link.get("addr_info", [])]
-    return found[0] if found else ""
+    addresses = [entry["local"] for link in entries for entry in link.get("addr_info", [])]
+    return addresses[0] if addresses else ""
 
 
 def _network(lines: Sequence[EmulatedLink]) -> dict[str, Any]:
     """Interfaces and routes of each node for the audit, which needs to know what leaves by an interface."""
     nodes = {node.name: node for line in lines for node in (line.intf1.node, line.intf2.node)}
     owners = {entry.address: entry.node for entry in _interfaces(lines) if entry.address}
-    found = {}
+    entries = {}
     for name, node in nodes.items():
         ends = [entry for entry in _interfaces(lines) if entry.node == name]
         routes = _ways(name, lines, owners) if _is_switch(node) else _routes(node)
-        found[name] = {
+        entries[name] = {
             "interfaces": [
                 # A port of a switch has no address; this one is nobody's.
                 {"name": end.interface, "link": end.link, "end": end.end, "address": end.address or "0.0.0.0"}
@@ -256,17 +256,17 @@ def _network(lines: Sequence[EmulatedLink]) -> dict[str, Any]:
             ],
             "routes": routes,
         }
-    return found
+    return entries
 
 
 def _routes(node: Any) -> list[dict[str, str]]:
     """A node's own, and its default route."""
-    found = []
+    routes = []
     for route in json.loads(_output(node, "ip", "-json", "-4", "route", "show") or "[]"):
         subnet = addressing.DEFAULT_ROUTE if route["dst"] == "default" else str(ipaddress.ip_network(route["dst"]))
         via = route.get("gateway", "0.0.0.0")
-        found.append({"subnet": subnet, "via": via, "interface": route.get("dev", "")})
-    return found
+        routes.append({"subnet": subnet, "via": via, "interface": route.get("dev", "")})
+    return routes
 
 
 def _ways(start: str, lines: Sequence[EmulatedLink], owners: dict[str, str]) -> list[dict[str, str]]:

@@ -88,14 +88,14 @@ class Runner:
             options = Options(self._results, self._jobs, bool(request.force), attempts=self._attempts)
             outcome = run_campaign(plan, options, TerminalReporter(self._console))
         except Exception as error:
-            known = exits.of_error(error)
-            if known is None:
+            explained = exits.of_error(error)
+            if explained is None:
                 # Ends the request, so that the site does not wait for ever. The traceback goes to the terminal.
                 requests.finish(
                     store, number, requests.FAILED, f"internal error: {type(error).__name__}: {error}; please report it"
                 )
                 raise
-            message, _ = known
+            message, _ = explained
             requests.finish(store, number, requests.FAILED, message)
             self._console.print(f"Request {number} failed: {message}", style="yellow", highlight=False)
             return False

@@ -372,10 +372,10 @@ class Conductor:
         return map_concurrently(self._pool, self._network.plan.nodes, action)
 
     def _set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
-        wanted = (present, with_ipv6)
-        if self._addresses.get(node, (True, False)) != wanted:
+        required = (present, with_ipv6)
+        if self._addresses.get(node, (True, False)) != required:
             self._network.set_addresses(node, present, with_ipv6)
-            self._addresses[node] = wanted
+            self._addresses[node] = required
 
     def _apply_settings(self, scenario: Scenario, name: str) -> dict[str, str]:
         node = scenario.node(name)

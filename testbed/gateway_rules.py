@@ -70,12 +70,12 @@ def uplinks(routes: Iterable[Mapping[str, Any]]) -> list[str]:
     Args:
         routes: of one version of IP, of all tables.
     """
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for route in routes:
         if route["dst"] == "default" and route.get("type", "unicast") == "unicast":
             hops = [route.get("dev"), *(hop.get("dev") for hop in route.get("nexthops", []))]
-            found |= dict.fromkeys(hop for hop in hops if hop)
-    return list(found)
+            addresses |= dict.fromkeys(hop for hop in hops if hop)
+    return list(addresses)
 
 
 def rejection_reason(
@@ -171,13 +171,13 @@ def name_servers(texts: Iterable[str]) -> list[str]:
         texts: of files like /etc/resolv.conf.
     """
     for text in texts:
-        found = []
+        servers = []
         for line in text.splitlines():
             words = line.split()
             if len(words) >= 2 and words[0] == "nameserver" and _is_usable(words[1]):
-                found.append(words[1])
-        if found:
-            return found
+                servers.append(words[1])
+        if servers:
+            return servers
     return []
 
 
@@ -238,9 +238,9 @@ def dropping_chains(ruleset: Mapping[str, Any], with_ipv6: bool) -> list[str]:
         with_ipv6: those for IPv6 alone count too.
     """
     families = ("ip", "inet", "ip6") if with_ipv6 else ("ip", "inet")
-    found = []
+    chains = []
     for entry in ruleset.get("nftables", []):
         chain = entry.get("chain", {})
         if chain.get("hook") == "forward" and chain.get("policy") == "drop" and chain.get("family") in families:
-            found.append(f"{chain['family']} {chain['table']} {chain['name']}")
-    return found
+            chains.append(f"{chain['family']} {chain['table']} {chain['name']}")
+    return chains

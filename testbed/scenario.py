@@ -183,12 +183,12 @@ class ScenarioDocument:
         Raises:
             TestbedError: it is none.
         """
-        known = {name: self.document[name] for name in Scenario.field_names() if self.document.get(name) is not None}
+        fields = {name: self.document[name] for name in Scenario.field_names() if self.document.get(name) is not None}
         # Imports recorded the names of files there.
-        if "snaplen" not in known.get("capture", {}):
-            known.pop("capture", None)
+        if "snaplen" not in fields.get("capture", {}):
+            fields.pop("capture", None)
         try:
-            return Scenario.read(known)
+            return Scenario.read(fields)
         except DocumentError as error:
             raise TestbedError(f"a scenario cannot be read: {error}") from None
 
@@ -204,8 +204,8 @@ def _find(kind: str, items: Mapping[str, T], name: str) -> T:
     try:
         return items[name]
     except KeyError:
-        known = ", ".join(items) or "none"
-        raise TestbedError(f"the scenario has no {kind} '{name}'; it has: {known}") from None
+        existing = ", ".join(items) or "none"
+        raise TestbedError(f"the scenario has no {kind} '{name}'; it has: {existing}") from None
 
 
 def of_flow(stack: Named, flow: Flow) -> Named:

@@ -115,9 +115,12 @@ Asked = Callable[[Subject, Subject], Question | None]
 def rows_of(subjects: Sequence[Subject], asked: Asked, details: bool = True) -> list[Row]:
     """Every metric and flow with the subjects' means and their differences from the first."""
     question_to = {subject.key: asked(subjects[0], subject) for subject in subjects[1:]}
-    wanted = {question.quantity[:2] for question in question_to.values() if question is not None}
+    asked_about = {question.quantity[:2] for question in question_to.values() if question is not None}
     kinds_present = dict.fromkeys(
-        kind for subject in subjects for kind in subject.values if details or not is_detail(kind[0]) or kind in wanted
+        kind
+        for subject in subjects
+        for kind in subject.values
+        if details or not is_detail(kind[0]) or kind in asked_about
     )
     kinds = sorted(kinds_present, key=lambda kind: (order(kind[0]), kind[1]))
     first = subjects[0].values if subjects else {}

@@ -142,14 +142,14 @@ class ImportQueue:
         Raises:
             QueueFull: too many uploads wait.
         """
-        made = self._folder / "uploads" / secrets.token_hex(8)
+        upload = self._folder / "uploads" / secrets.token_hex(8)
         with self._lock:
             if len(self._locks) >= MOST_WAITING:
                 raise QueueFull(f"{MOST_WAITING} uploads wait already; try again when some of them are done.")
-            with _exclusive(made.parent):
-                made.mkdir(mode=0o700)
-                self._locks[made] = _locked(made)
-        return made
+            with _exclusive(upload.parent):
+                upload.mkdir(mode=0o700)
+                self._locks[upload] = _locked(upload)
+        return upload
 
     def release(self, folder: Path) -> None:
         """Deletes an upload's files."""

@@ -99,11 +99,11 @@ def _queue_figures(scenario: Scenario, link: str, direction: str) -> tuple[str, 
 @blueprint.get("/runs")
 def find() -> Any:
     """The run whose id begins with `q`, as people copy it from a terminal."""
-    wanted = request.args.get("q", "").strip().lower()
-    run_ids = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
+    prefix = request.args.get("q", "").strip().lower()
+    run_ids = g.store.run_ids(prefix, 2) if len(prefix) >= 4 else []
     if len(run_ids) != 1:
         abort(
-            404, f"Unknown run {wanted}: no id begins with it." if not run_ids else f"Several runs begin with {wanted}."
+            404, f"Unknown run {prefix}: no id begins with it." if not run_ids else f"Several runs begin with {prefix}."
         )
     return redirect(url_for("runs.show", run_id=run_ids[0]))
 
@@ -375,10 +375,10 @@ def figure(run: StoredRun, kind: str, of: str | None = None) -> Figure:
     """A figure of a flow or a line; without `of`, of the one that the address asks for."""
     if kind not in FIGURES:
         abort(404, f"Unknown plot {kind}; allowed: {', '.join(FIGURES)}.")
-    of, known = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
-    if of and of not in known:
+    of, existing = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
+    if of and of not in existing:
         what = "queue" if FIGURES[kind].per == "line" else "flow"
-        abort(404, f"Unknown {what} {of[:80]!r}; this run has: {', '.join(dict.fromkeys(known[:20]))}.")
+        abort(404, f"Unknown {what} {of[:80]!r}; this run has: {', '.join(dict.fromkeys(existing[:10]))}.")
     low, high = _range(run.row)
     return run_view.figure(run, kind, of, high - low)
 

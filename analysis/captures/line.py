@@ -73,14 +73,14 @@ class CapturedLine(Line):
 
     def _route(self, flow: CapturedFlow, *, back: bool = False) -> list[tuple[str, str, str]]:
         """Between the addresses that the flow's connections use."""
-        known = flow.connections
-        if known.is_empty():
+        connections = flow.connections
+        if connections.is_empty():
             return (
                 self._network.between(flow.receiver, flow.sender)
                 if back
                 else self._network.between(flow.sender, flow.receiver)
             )
-        source, target = known["client"][0], known["server"][0]
+        source, target = connections["client"][0], connections["server"][0]
         return self._network.path(target, source) if back else self._network.path(source, target)
 
     def rate_at(self, t_s: float) -> float:

@@ -78,7 +78,7 @@ class QuicFlow(CapturedFlow):
             & pl.col("dst").is_in(ends[1])
             & (pl.col(ports[1]) == self.spec.port)
         )
-        found = (
+        packets_by_time = (
             parquet.scan(path)
             .filter(is_ours)
             .select(
@@ -87,7 +87,7 @@ class QuicFlow(CapturedFlow):
                 pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
             )
         )
-        return found.sort("t_s", maintain_order=True).collect()
+        return packets_by_time.sort("t_s", maintain_order=True).collect()
 
     @property
     def has_only_logs(self) -> bool:

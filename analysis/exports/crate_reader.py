@@ -209,8 +209,8 @@ def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]
 def _store(store: Store, document: BundleDocument, scratch: Path, files: int, rules: Rules) -> Bundle:
     campaign = NewCampaign.of(document.campaign)
     _compare(store, campaign, document)
-    known = store.valid_runs([run.id for run in document.runs])
-    new = [run for run in document.runs if run.id not in known]
+    stored = store.valid_runs([run.id for run in document.runs])
+    new = [run for run in document.runs if run.id not in stored]
     prepared = [_prepare(run, scratch / "runs" / run.id, rules) for run in new]
     pending_runs = []
     for pending, _ in prepared:
@@ -258,10 +258,10 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[PendingRun, b
     except (MistypedValue, TestbedError, AnalysisError, StoreError) as error:
         raise BundleError(f"run {run.id}: {error}") from None
     try:
-        wanted = rules.identity(run.backend, scenario, run.scenario, report)
+        expected_id = rules.identity(run.backend, scenario, run.scenario, report)
     except Exception as error:  # noqa: BLE001 (options of mechanisms may be anything)
         raise BundleError(f"run {run.id}: this version cannot run its scenario: {error}") from None
-    if wanted not in (None, run.id):
+    if expected_id not in (None, run.id):
         raise BundleError(
             f"run {run.id}: its id does not match its scenario: another version wrote it, or it was modified"
         )

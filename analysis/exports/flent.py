@@ -150,10 +150,10 @@ def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
         key = names[flow] if suffix == "" else f"{names[flow]}::{suffix}"
         results[key] = _on_grid(frame, x_values, held=is_held)
         raw[key] = [{"t": t0_s + t_s, "val": value} for t_s, value in frame.iter_rows()]
-        known = [value for value in results[key] if value is not None]
+        samples = [value for value in results[key] if value is not None]
         meta[key] = {"UNITS": unit, "FLOW": flow}
-        if known:
-            meta[key] |= {"MEAN_VALUE": math.fsum(known) / len(known)}
+        if samples:
+            meta[key] |= {"MEAN_VALUE": math.fsum(samples) / len(samples)}
     if not any(value is not None for values in results.values() for value in values):
         raise AnalysisError("no flow of this run was captured where it is needed: there is nothing to write")
     for way in ("TCP download", "TCP upload"):

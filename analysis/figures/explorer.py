@@ -125,10 +125,10 @@ def view(
     """
     if across is not None:
         samples = [sample for sample in samples if sample.run_id in across.values]
-    made = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title, across)
-    panels = made.effects() if layout.kind == "effects" else made.panels()
+    maker = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title, across)
+    panels = maker.effects() if layout.kind == "effects" else maker.panels()
     columns = 2 if layout.kind == "effects" else len(axes.get(layout.column, [""]))
-    return View(layout, _with_shared_axes(made.logarithmic(panels), layout.kind), columns, made.notes)
+    return View(layout, _with_shared_axes(maker.logarithmic(panels), layout.kind), columns, maker.notes)
 
 
 def selected(figure: Figure, x: tuple[float, float], y: tuple[float, float] | None) -> tuple[set[int], set[str]]:
@@ -176,16 +176,19 @@ class _Maker:
         """A panel for each value of both fields that make them."""
         layout = self.layout
         rows, columns = (self.axes.get(name, [""]) for name in (layout.row, layout.column))
-        wanted = [
+        panel_places = [
             {name: value for name, value in ((layout.row, row), (layout.column, column)) if name}
             for row, column in product(rows, columns)
         ]
-        if len(wanted) > MOST_PANELS:
-            self.notes.append(f"{len(wanted) - MOST_PANELS} more panels are left out. Filter a field to see them.")
+        if len(panel_places) > MOST_PANELS:
+            self.notes.append(
+                f"{len(panel_places) - MOST_PANELS} more panels are left out. Filter a field to see them."
+            )
         self._note_pooled()
         cells = self.cells(layout.fields)
         kept = [
-            (place, [cell for cell in cells if place.items() <= cell.place.items()]) for place in wanted[:MOST_PANELS]
+            (place, [cell for cell in cells if place.items() <= cell.place.items()])
+            for place in panel_places[:MOST_PANELS]
         ]
         # One scale for all panels.
         scale = self._scale([sample for _, some in kept for sample in some])
@@ -238,8 +241,8 @@ class _Maker:
     def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> ViewCell:
         self._numbers += 1
         values, points = pooled(samples)
-        made = estimate(self.quantity.metric, self.quantity.unit, values) if values else None
-        return ViewCell(self._numbers, place, samples, made, points)
+        estimated = estimate(self.quantity.metric, self.quantity.unit, values) if values else None
+        return ViewCell(self._numbers, place, samples, estimated, points)
 
     def _note_pooled(self) -> None:
         layout = self.layout

@@ -174,15 +174,15 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
         Unmeasured: the run does not have what the figure needs.
     """
     kind = FIGURES.find(name)
-    known = subjects(run, kind.per)
+    parts_by_word = subjects(run, kind.per)
     declared = {f"{link.name}/{direction_name(port)}" for link in run.scenario.links for port in range(len(link.ends))}
     for part in of:
-        if kind.per == "line" and part in declared - set(known):
+        if kind.per == "line" and part in declared - set(parts_by_word):
             raise Unmeasured("this link was not counted: capture.counters.at of the campaign names the links")
-        if part not in known:
-            raise unknown("direction of a link" if kind.per == "line" else "flow or group", part, known)
+        if part not in parts_by_word:
+            raise unknown("direction of a link" if kind.per == "line" else "flow or group", part, parts_by_word)
     everything = run.flows if kind.per == "flow" else run.lines
-    parts = list(dict.fromkeys(part for word in of for part in known[word])) or list(everything)
+    parts = list(dict.fromkeys(part for word in of for part in parts_by_word[word])) or list(everything)
     if not parts:
         lacks = "links: it was imported" if kind.per == "line" else "flows: there is nothing to draw"
         raise Unmeasured(f"this run has no {lacks}")

@@ -38,19 +38,19 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
     members = [
         (point.number, member.repetition, member.run_id) for point in campaign.points for member in point.members
     ]
-    wanted = list(dict.fromkeys(run_id for _, _, run_id in members))
-    known = target.valid_runs(wanted)
+    planned = list(dict.fromkeys(run_id for _, _, run_id in members))
+    already_there = target.valid_runs(planned)
     runs = copied = 0
-    for run_id in wanted:
+    for run_id in planned:
         run = source.run(run_id)
         if run is None:
             continue
         runs += 1
-        if run_id not in known:
+        if run_id not in already_there:
             _copy_run(source, target, run)
             copied += 1
     target.begin_campaign(NewCampaign.of(campaign), [list(point.parameters) for point in campaign.points], members)
-    target.end_campaign(campaign.id, complete=len(target.valid_runs(wanted)) == len(wanted))
+    target.end_campaign(campaign.id, complete=len(target.valid_runs(planned)) == len(planned))
     return Copied(runs, copied)
 
 

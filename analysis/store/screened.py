@@ -60,14 +60,14 @@ def known(store: Store, run_ids: Sequence[str]) -> dict[str, Screened]:
     Raises:
         RowDamaged: a row is not what was stored.
     """
-    found: dict[str, Screened] = {}
+    rows: dict[str, Screened] = {}
     for ids in batched(run_ids):
         query = sa.select(*screened.c).where(screened.c.run_id.in_(ids))
         for run_id, metrics, problems, checksum in store.tuples(query):
             if checksums.of(run_id, metrics, problems) != checksum:
                 raise RowDamaged(f"the screened run {run_id} differs from its checksum; delete its row", run_id)
-            found[run_id] = read(run_id, metrics, problems)
-    return found
+            rows[run_id] = read(run_id, metrics, problems)
+    return rows
 
 
 def read(run_id: str, metrics: str, problems: str) -> Screened:

@@ -94,9 +94,9 @@ def doubt(
             "field over two or more values",
             exits.BAD_INPUT,
         )
-    known = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))
+    all_changes = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))
     try:
-        changes = doubt_plan.named(known, only or ())
+        changes = doubt_plan.named(all_changes, only or ())
     except ValueError as error:
         fail(f"--only: {error}", exits.BAD_INPUT)
     with open_existing(results, artefacts) as store:

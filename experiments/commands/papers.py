@@ -254,20 +254,20 @@ def _sensitivity(
     from experiments.papers.choice_sensitivity import outcomes
     from experiments.papers.tables import outcome_line
 
-    found = []
+    tried = []
     with _own_runs("--sensitivity", names, jobs) as runs:
         for reproduction in runs.selected:
             for outcome in outcomes(
                 reproduction, runs.targets[reproduction.artefact], runs.options, runs.reporter, repetitions
             ):
-                found.append(outcome)
+                tried.append(outcome)
                 if not wants_json.get():
                     console().print(outcome_line(outcome), soft_wrap=True)
-    choices = [outcome for outcome in found if outcome.variant.changed]
-    perturbed = [outcome for outcome in found if outcome.variant.perturbation]
+    choices = [outcome for outcome in tried if outcome.variant.changed]
+    perturbed = [outcome for outcome in tried if outcome.variant.perturbation]
     of_choices, of_lines = (sum(outcome.flips for outcome in part) for part in (choices, perturbed))
     summary = (
         f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
         "the links flip a verdict"
     )
-    return Answer([outcome.as_json() for outcome in found], lambda: console().print(summary))
+    return Answer([outcome.as_json() for outcome in tried], lambda: console().print(summary))

@@ -177,7 +177,7 @@ def _start(
 
 
 def _others(host: str, session: Any) -> str:
-    others = [f"{name} is {found.address}" for name, found in session.hosts.items() if name != host]
+    others = [f"{name} is {node.address}" for name, node in session.hosts.items() if name != host]
     return ", ".join(others)
 
 
@@ -246,8 +246,8 @@ def set_(
     """Change the link of a running session."""
     from experiments.sessions.state import SessionControl
 
-    made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
-    return Answer([change.as_json() for change in made], [change.text for change in made])
+    changed = control.ask(_name(ctx, session), SessionControl.change, None, changes)
+    return Answer([change.as_json() for change in changed], [change.text for change in changed])
 
 
 @shell.command("enter")

@@ -133,8 +133,8 @@ class Worker:
         if status != 0:
             raise TestbedError(f"the simulation failed: {node_binary.failure(status, trouble)}")
         report = Report.read(json.loads(output)).replace(interfaces=interfaces(plan))
-        made = Manifest(started=started, took_s=time.time() - started)
-        return partial(_pending_run, run, attempt, folder, report, made)
+        manifest = Manifest(started=started, took_s=time.time() - started)
+        return partial(_pending_run, run, attempt, folder, report, manifest)
 
     def _run_in_virtual_kernel(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = run.scenario
@@ -148,14 +148,14 @@ class Worker:
             report = machine.run(scenario, folder, self._on_progress)
         finally:
             self._process = None
-        made = Manifest(
+        manifest = Manifest(
             started=started,
             took_s=time.time() - started,
             limits=Limits(**scenario.fidelity.complete()),
             virtual_kernel=kernel.release,
             interception=machine.interception,
         )
-        return partial(_pending_run, run, attempt, folder, report, made)
+        return partial(_pending_run, run, attempt, folder, report, manifest)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = run.scenario
@@ -177,14 +177,14 @@ class Worker:
         report = self._cell.run(scenario, folder)
         _require_installation(run, report)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
-        made = Manifest(
+        manifest = Manifest(
             started=started,
             took_s=took_s,
             calibration=tuple(calibration),
             cpu=CpuShares(**shares),
             limits=Limits(**scenario.fidelity.complete()),
         )
-        return partial(_pending_run, run, attempt, folder, report, made)
+        return partial(_pending_run, run, attempt, folder, report, manifest)
 
     def _raise_if_killed(self) -> None:
         if self._killed:

@@ -130,11 +130,11 @@ def screen(
         Those with values, by id.
     """
     unique = {run.id: run for run in runs}
-    wanted = frozenset(names or ())
+    required = frozenset(names or ())
     have = {
         run_id: row
         for run_id, row in known(store, list(unique)).items()
-        if wanted <= row.names and (names or row.names)
+        if required <= row.names and (names or row.names)
     }
     progress = Progress(len(unique), reused=len(have))
     missing = [run for run_id, run in unique.items() if run_id not in have]

@@ -63,11 +63,13 @@ def read(paths: Sequence[Path]) -> LeasedLab:
                 nics.setdefault(rows.need(row, at, "node"), []).append((nic, rows, number))
             else:
                 raise rows.error(at, f"is not one of the expected files: {FILES}")
-    known = [name for name, *_ in nodes]
+    node_names = [name for name, *_ in nodes]
     for node, found in nics.items():
-        if node not in known:
+        if node not in node_names:
             _, rows, number = found[0]
-            raise rows.error((ROWS, number), f"its node '{node}' is unknown; nodes are {', '.join(known) or 'missing'}")
+            raise rows.error(
+                (ROWS, number), f"its node '{node}' is unknown; nodes are {', '.join(node_names) or 'missing'}"
+            )
     hosts = [
         LentHost(host_name(name), address, tuple(nic for nic, *_ in nics.get(name, [])), user)
         for name, address, user in nodes

@@ -92,11 +92,11 @@ def import_lab(request: LabImportRequest, now_s: float) -> list[str]:
     if any(host.address.startswith("10.") for host in lent.hosts):
         # The hosts themselves have addresses of the usual range.
         fields["addresses"] = "198.18.0.0/15"
-    found = matched(lent, scenario.nodes, scenario.links, request.plays, request.carried)
-    write(request.inventory, {**fields, **found})
-    boxes = sum("plays" not in host for host in found["hosts"].values())
-    unused = [host.name for host in lent.hosts if host.name not in found["hosts"]]
-    lines = [f"{request.inventory}: {len(found['hosts'])} hosts, {boxes} of them link boxes"]
+    matching = matched(lent, scenario.nodes, scenario.links, request.plays, request.carried)
+    write(request.inventory, {**fields, **matching})
+    boxes = sum("plays" not in host for host in matching["hosts"].values())
+    unused = [host.name for host in lent.hosts if host.name not in matching["hosts"]]
+    lines = [f"{request.inventory}: {len(matching['hosts'])} hosts, {boxes} of them link boxes"]
     if unused:
         lines.append(f"not used: {', '.join(unused)}")
     if ends is not None:
@@ -159,10 +159,10 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
             yaml.width = 120
             yaml.dump(dict(fields), file)
         new.chmod(0o644)
-        found = inventory.read(new)
-        assert found.campaign is not None
-        scenario = campaign.load(found.campaign).runs[0].scenario
-        inventory.placements(found, scenario.nodes, scenario.links)
+        lab = inventory.read(new)
+        assert lab.campaign is not None
+        scenario = campaign.load(lab.campaign).runs[0].scenario
+        inventory.placements(lab, scenario.nodes, scenario.links)
         new.rename(path)
     except CampaignError as error:
         # Without lines, because the file that has them is removed.

@@ -191,17 +191,17 @@ def _emulated(file: Path, overrides: Sequence[str]) -> Make:
     return checked
 
 
-def named(known: Sequence[Change], only: Sequence[str]) -> list[Change]:
+def named(candidates: Sequence[Change], only: Sequence[str]) -> list[Change]:
     """The changes of these names, such as `perturbed`; all without any.
 
     Raises:
         ValueError: there is no such change.
     """
-    names = dict.fromkeys(change.name.partition(" ")[0] for change in known)
+    names = dict.fromkeys(change.name.partition(" ")[0] for change in candidates)
     for name in only:
         if name not in names:
             raise ValueError(f"unknown change '{name}'; allowed: {', '.join(names)}")
-    return [change for change in known if not only or change.name.partition(" ")[0] in only]
+    return [change for change in candidates if not only or change.name.partition(" ")[0] in only]
 
 
 def planned(change: Change, within_s: float, store: Store | None, jobs: int | None) -> Planned:

@@ -226,17 +226,17 @@ def make(
                 contained,
             )
         )
-    made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
-    return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
+    ordered = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
+    return CampaignFigure(spec, spec.title or title, [curve for curve in ordered if curve.points], ticks)
 
 
 def _place(spec: FigureSpec, measure: str, cell: TableCell) -> str:
     return measure if spec.x.axis == MEASURES else cell.labels.get(spec.x.axis, "")
 
 
-def _names_it(wanted: Mapping[str, object], labels: Mapping[str, str], x_axis: str) -> bool:
+def _names_it(published: Mapping[str, object], labels: Mapping[str, str], x_axis: str) -> bool:
     """Whether a target's cell is this one, and not an average over the figure's axis."""
-    named = {axis: str(label) for axis, label in wanted.items()}
+    named = {axis: str(label) for axis, label in published.items()}
     if x_axis not in ("", MEASURES) and x_axis in labels and x_axis not in named:
         return False
     return all(labels.get(axis) == label for axis, label in named.items())
@@ -276,9 +276,9 @@ def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[
         for number in range(max(map(len, keys), default=0))
         if len({key[number : number + 1] for key in keys}) == 1
     }
-    known = spec.series
-    rank = {name: number for number, name in enumerate(known)}
-    keys.sort(key=lambda key: [rank.get(part, len(known)) for part in key])
+    declared = spec.series
+    rank = {name: number for number, name in enumerate(declared)}
+    keys.sort(key=lambda key: [rank.get(part, len(declared)) for part in key])
     named = []
     for key in keys:
         parts = [spec.names.get(part, part) for number, part in enumerate(key) if number not in shared]

@@ -377,8 +377,8 @@ def _newest(opened: OpenResults, *, defaults: bool = False) -> dict[tuple[str, s
     """
     newest: dict[tuple[str, str], CampaignRow] = {}
     for row in opened.store.campaigns(texts=True):
-        wanted = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
-        if not wanted or not row.valid:
+        is_selected = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
+        if not is_selected or not row.valid:
             continue
         artefact = declared.read(row.text).artefact
         if artefact is not None:

@@ -151,13 +151,13 @@ def recorded(scenario: Scenario, description: SessionDescription, report: Report
 def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s: float) -> LinkSpec:
     document = link.as_json()
     for way in DIRECTIONS:
-        made = [
+        applied = [
             typed(change.fields, change.at_s).as_json()
             for change in changes
             if (change.link, change.direction) == (link.name, way) and change.at_s < duration_s
         ]
-        if made:
-            document[way] = {**document[way], "schedule": [*document[way].get("schedule", []), *made]}
+        if applied:
+            document[way] = {**document[way], "schedule": [*document[way].get("schedule", []), *applied]}
     return LinkSpec.read(document)
 
 
@@ -192,12 +192,12 @@ def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> 
         for address in table[column].unique()
     }
     node_of = {address: node for address in addresses if (node := nodes(address)) is not None}
-    known = {end.address for end in report.interfaces}
+    own_addresses = {end.address for end in report.interfaces}
     first = {end.node: end for end in reversed(report.interfaces)}
     more = tuple(
         InterfaceReport(node=node, interface=first[node].interface, link="", end=0, address=address)
         for address, node in sorted(node_of.items())
-        if address not in known
+        if address not in own_addresses
     )
 
     def by_node(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -228,8 +228,8 @@ def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> 
         if end.interface in files:
             at.setdefault(end.node, []).append(files[end.interface])
     datagrams, more_left_out = found_datagrams.flows(by_node(packets, "src", "dst"), at)
-    for found in datagrams:
-        found.write(folder, zero_ns)
-    flows += [found.as_flow(zero_ns) for found in datagrams]
+    for datagram_flow in datagrams:
+        datagram_flow.write(folder, zero_ns)
+    flows += [datagram_flow.as_flow(zero_ns) for datagram_flow in datagrams]
     left_out = max(rows.height - found_flows.MOST_FLOWS, 0) + more_left_out
     return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out, packets_left_out

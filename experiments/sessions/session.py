@@ -221,7 +221,7 @@ class Session:
 
     def _declared(self) -> dict[str, dict[str, DeclaredDirection]]:
         """What every direction is declared to be now."""
-        found: dict[str, dict[str, DeclaredDirection]] = {}
+        declared: dict[str, dict[str, DeclaredDirection]] = {}
         for link in self._plan.scenario.links:
             for way, direction in link.directions():
                 now: dict[str, Any] = {
@@ -233,27 +233,29 @@ class Session:
                 }
                 for change in self._changes:
                     if (change.link, change.direction) == (link.name, way):
-                        made = typed(change.fields, 0.0).as_json()
-                        now |= {key: made[key] for key in ("rate_bps", "delay_s", "jitter_s", "errors") if key in made}
-                        if "queue" in made:
-                            now["policy"] = made["queue"]["name"]
-                found.setdefault(link.name, {})[way] = DeclaredDirection.read(now)
-        return found
+                        changed = typed(change.fields, 0.0).as_json()
+                        now |= {
+                            key: changed[key] for key in ("rate_bps", "delay_s", "jitter_s", "errors") if key in changed
+                        }
+                        if "queue" in changed:
+                            now["policy"] = changed["queue"]["name"]
+                declared.setdefault(link.name, {})[way] = DeclaredDirection.read(now)
+        return declared
 
     def change(self, link: str | None, words: Sequence[str]) -> tuple[SessionChange, ...]:
         """Changes a line; None: the one under study."""
         target = studied(self._plan.scenario) if link is None else self._plan.scenario.link(link)
         changes = parse_changes(words)
-        made = []
+        applied = []
         with self._lock:
             for way in DIRECTIONS:
                 if way in changes:
                     at_s = self._cell.change(target.name, way, typed(changes[way], 0.0))
-                    made.append(
+                    applied.append(
                         SessionChange(at_s=round(at_s, 6), link=target.name, direction=way, fields=changes[way])
                     )
-                    self._changes.append(made[-1])
-        return tuple(made)
+                    self._changes.append(applied[-1])
+        return tuple(applied)
 
     def node(self, name: str | None) -> EnteredNode:
         """A node; None: the host of the session's command."""
