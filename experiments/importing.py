@@ -3,7 +3,7 @@
 Captures are read (docs/traces.md), matched and aligned in time (analysis/alignment.py), and measured as a
 campaign's runs are. What a scenario is to a run of ours, a description of what was found is to an import: its
 hosts, and a flow for every direction of data between two of them, the largest first. Of qlog files
-(experiments/found_logs.py) everything is the word of the endpoints that wrote them.
+(experiments/found_logs.py) everything is as reported by the endpoints that wrote them.
 """
 
 from __future__ import annotations
