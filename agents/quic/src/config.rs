@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn errors_state_what_is_allowed() {
         for (options, words) in [
-            (json!({"congestion": "prague"}), "none of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr, bbr1"),
+            (json!({"congestion": "prague"}), "not one of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr, bbr1"),
             (
                 json!({"session": "tls", "certificate_bytes": 100}),
                 "certificate_bytes: 100, and with session: tls it is",

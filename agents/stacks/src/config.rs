@@ -501,7 +501,7 @@ mod tests {
             ("ecn_option", json!(true), "needs ecn accurate"),
             ("congestion", json!("dctcp"), "needs ecn dctcp or accurate"),
             ("marked_duplicates", json!(true), "excludes sack_sender rack"),
-            ("pulsed", json!(true), "alone: its increase"),
+            ("pulsed", json!(true), "newreno: its increase"),
         ] {
             assert!(modern(option, value).unwrap_err().to_string().contains(reason), "{option}");
         }

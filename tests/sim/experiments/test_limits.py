@@ -42,7 +42,7 @@ JOBS = {
     "time": ("while True: pass", 2, "reading it takes longer than 2 s; --time-limit raises the limit"),
     "file": (LARGE, 2, "importing failed: File too large (the limit is 1e-05 GB)"),
     "missing": ("open('nothing')", 2, "importing failed: No such file or directory: nothing"),
-    "panic": ("raise PanicException('index 3 of 2')", 2, f"{DEFECT}PanicException: index 3 of 2"),
+    "panic": ("raise PanicException('index 3 of 2')", 2, f"{DEFECT}PanicException: index 3 of 2; please report it"),
     "defect": ("{}['x']", 2, f"{DEFECT}KeyError: 'x'; please report it"),
     "abort": (ABORT.format("lost"), 2, "reading it was ended by SIGABRT: lost"),
     "sentence": ("raise ImportProblem('no TCP in x')", 2, "no TCP in x"),
