@@ -254,7 +254,7 @@ def load(
         say: is called with which campaign was taken, where the name left a choice.
 
     Raises:
-        AnalysisError: there is no such campaign.
+        AnalysisError: unknown campaign.
         StoreError: the store cannot be used.
     """
     what, at, date = text.partition("@")
@@ -318,7 +318,7 @@ def contrast(
         margin: greatest difference of what is called the same, as a share of the baseline's mean.
 
     Raises:
-        AnalysisError: there is no such field or value, or the field has one value only.
+        AnalysisError: unknown field or value, or the field has one value only.
     """
     swept = list(dict.fromkeys(name for point in results.points for name in point))
     axes = [name for name in swept if not field or name == field or name.endswith("." + field)]

@@ -351,7 +351,7 @@ class StoredCampaign:
             margin: greatest difference of what is called the same, as a share of the baseline's mean.
 
         Raises:
-            AnalysisError: there is no such field, value or metric, or the field has one value only.
+            AnalysisError: unknown field, value or metric, or the field has one value only.
         """
         kinds = self.store.kinds(self.row.id)
         existing = dict.fromkeys(kind.metric for kind in kinds)
@@ -414,7 +414,7 @@ class StoredCampaign:
             asked: which metric, and how; throughput of all subjects by default.
 
         Raises:
-            AnalysisError: there is no such figure, metric, subject or field.
+            AnalysisError: unknown figure, metric, subject or field.
         """
         return figures.CAMPAIGN_FIGURES.find(kind).function(self, asked or figures.AskedOfCampaign())
 
@@ -433,7 +433,7 @@ class StoredCampaign:
             progress: is told how many runs are done.
 
         Raises:
-            AnalysisError: there is no such metric, or a run's files cannot be read.
+            AnalysisError: unknown metric, or a run's files cannot be read.
         """
         rows = [row for run_id in self.run_ids if (row := self.store.run(run_id)) is not None]
         names = None if metrics is None else [METRICS.find(name).name for name in dict.fromkeys(metrics)]
@@ -590,7 +590,7 @@ class StoredRun:
             slice_s: interval of throughput and utilisation.
 
         Raises:
-            AnalysisError: there is no such figure, flow or line.
+            AnalysisError: unknown figure, flow or line.
             Unmeasured: the run does not have what the figure needs.
         """
         run_view = self.view()

@@ -88,7 +88,7 @@ def install(program: ProgramPair) -> None:
 
     Raises:
         subprocess.CalledProcessError: an installer failed.
-        OSError: there is no such installer.
+        OSError: unknown installer.
     """
     BIN.mkdir(parents=True, exist_ok=True)
     name, cargo = program.name, os.environ.get("CARGO", "cargo")

@@ -153,7 +153,7 @@ class Scenario(node_types.Scenario):
         """One direction of the link of that name.
 
         Raises:
-            TestbedError: there is no such link.
+            TestbedError: unknown link.
         """
         return self.link(link).direction(way)
 

@@ -138,7 +138,7 @@ def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:
         where: field, or its last words, to value.
 
     Raises:
-        AnalysisError: there is no such field or value.
+        AnalysisError: unknown field or value.
     """
     for name, value in where.items():
         field = _field(table, name)

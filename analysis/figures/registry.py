@@ -170,7 +170,7 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
         asked: period and slices.
 
     Raises:
-        AnalysisError: there is no such figure, flow or line.
+        AnalysisError: unknown figure, flow or line.
         Unmeasured: the run does not have what the figure needs.
     """
     kind = FIGURES.find(name)

@@ -155,7 +155,7 @@ class Store(Queries):
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
 
     def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
-        """Notes what a running campaign is doing."""
+        """Records the progress of a running campaign."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(campaign)

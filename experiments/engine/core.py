@@ -432,7 +432,7 @@ def _stop(state: State, stop: Stop) -> None:
 
 
 def note_stop(state: State) -> None:
-    """Notes in the outcomes of unfinished campaigns whether the batch stopped by itself, or the user stopped it."""
+    """Records in the outcomes of unfinished campaigns whether the batch stopped by itself or the user stopped it."""
     for campaign in state.campaigns:
         if state.stop is not None and not campaign.is_finished:
             campaign.outcome.ended_early = state.stop.failed_fast

@@ -195,7 +195,7 @@ def named(candidates: Sequence[Change], only: Sequence[str]) -> list[Change]:
     """The changes of these names, such as `perturbed`; all without any.
 
     Raises:
-        ValueError: there is no such change.
+        ValueError: unknown change.
     """
     names = dict.fromkeys(change.name.partition(" ")[0] for change in candidates)
     for name in only:
