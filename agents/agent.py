@@ -26,7 +26,7 @@ from agents.messages import (
     OptionValue,
     Shaped,
 )
-from agents.qdiscs import SAMPLES, Line
+from agents.qdiscs import SAMPLES, SampledInterface
 from agents.rpc import File, method
 from agents.shaping import Shaping, ifb_name
 
@@ -95,7 +95,7 @@ class Agent:
         self._links = Links(node_binary, folder, grants.links, grants.taps)
         self._shaping = Shaping()
         self._captures: list[capture.Capture] = []
-        self._programs: dict[str, traffic.Program] = {}
+        self._programs: dict[str, traffic.TrafficProcess] = {}
         #: Lines for `ip -batch` that restore the addresses that the kernel gave up.
         self._restore: list[str] = []
         #: Neighbours that this agent made permanent.
@@ -215,8 +215,8 @@ class Agent:
         named = {}
         for interface, (link, leaving, arriving) in lines.items():
             self.grants.check(interface)
-            named[interface] = Line(link, leaving)
-            named[ifb_name(interface)] = Line(link, arriving, is_delayed=True)
+            named[interface] = SampledInterface(link, leaving)
+            named[ifb_name(interface)] = SampledInterface(link, arriving, is_delayed=True)
         with self._lock:
             self._shaping.sample(traffic.inside(self.folder, SAMPLES), named, at_monotonic_ns)
 
@@ -289,7 +289,7 @@ class Agent:
             if name in self._programs:
                 raise AgentError(f"traffic '{name}' exists already")
             words = traffic.command(self.node_binary, program, options, self.folder)
-            started = traffic.Program(name, words, self.folder, supervises=is_of_campaign)
+            started = traffic.TrafficProcess(name, words, self.folder, supervises=is_of_campaign)
             self._programs[name] = started
         if program in traffic.RECEIVERS:
             started.wait_until_ready(READY_S if ready_s is None else ready_s)
@@ -379,7 +379,7 @@ class Agent:
             running.kill()
         self._captures = []
 
-    def _program(self, name: str) -> traffic.Program:
+    def _program(self, name: str) -> traffic.TrafficProcess:
         try:
             return self._programs[name]
         except KeyError:

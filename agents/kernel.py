@@ -54,7 +54,7 @@ def sysctl_path(name: str) -> Path:
     """The file behind a sysctl.
 
     Raises:
-        AgentError: the name is no dotted sysctl name (it could otherwise leave /proc/sys).
+        AgentError: the name is not a dotted sysctl name (it could otherwise leave /proc/sys).
     """
     parts = name.split(".")
     if len(parts) < 2 or not all(part and part.replace("_", "").replace("-", "").isalnum() for part in parts):

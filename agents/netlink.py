@@ -102,7 +102,7 @@ def dualpi2(words: Sequence[str]) -> bytes:
     """The value of TCA_OPTIONS for arguments of tc: "limit 1000 target 15000us any_ect".
 
     Raises:
-        AgentError: an unknown word, or a value that is no number in the word's unit.
+        AgentError: an unknown word, or a value that is not a number in the word's unit.
     """
     result, rest = b"", list(words)
     while rest:
@@ -112,7 +112,7 @@ def dualpi2(words: Sequence[str]) -> bytes:
             result += attribute(number, struct.pack("=B", value))
             continue
         if word not in DUALPI2 or not rest:
-            raise AgentError(f"dualpi2 has no option '{word}', or it lacks its value")
+            raise AgentError(f"unknown option '{word}' of dualpi2, or its value is missing")
         number, unit = DUALPI2[word]
         text = rest.pop(0)
         try:
@@ -142,7 +142,7 @@ def new_qdisc(index: int, words: Sequence[str]) -> bytes:
         case ["parent", name, *rest]:
             parent = _handle(name)
         case _:
-            raise AgentError(f"'{' '.join(words)}' adds no dualpi2")
+            raise AgentError(f"'{' '.join(words)}' does not add dualpi2")
     match rest:
         case ["handle", name, *rest]:
             handle = _handle(name)
@@ -154,7 +154,7 @@ def new_qdisc(index: int, words: Sequence[str]) -> bytes:
         case [] if at < len(words):
             pass
         case _:
-            raise AgentError(f"'{' '.join(words)}' adds no dualpi2")
+            raise AgentError(f"'{' '.join(words)}' does not add dualpi2")
     payload = TC_MESSAGE.pack(socket.AF_UNSPEC, index, handle, parent, 0) + attribute(TCA_KIND, b"dualpi2\0") + stab
     payload += attribute(TCA_OPTIONS | _NESTED, dualpi2(words[at + 1 :]))
     return message(RTM_NEWQDISC, _ACK | _CREATE_NEW, payload)
@@ -214,7 +214,7 @@ class RouteSocket:
 
 
 def _raise_error(flags: int, payload: bytes) -> None:
-    """Raises AgentError for a message of NLMSG_ERROR that is no acknowledgment."""
+    """Raises AgentError for a message of NLMSG_ERROR that is not an acknowledgment."""
     (number,) = struct.unpack_from("=i", payload)
     if number == 0:
         return
@@ -242,7 +242,7 @@ def add(words: Sequence[str]) -> None:
             with RouteSocket() as route:
                 route.request(new_qdisc(index, rest))
         case _:
-            raise AgentError(f"'{' '.join(words)}' adds no dualpi2")
+            raise AgentError(f"'{' '.join(words)}' does not add dualpi2")
 
 
 if __name__ == "__main__":

@@ -179,11 +179,11 @@ def of_interface(qdiscs: Iterable[Qdisc], interface: int) -> tuple[Qdisc, Qdisc]
     return root, children[0] if children else root
 
 
-def counters(found: tuple[Qdisc, Qdisc] | None) -> ShapingCounters:
+def counters(disciplines: tuple[Qdisc, Qdisc] | None) -> ShapingCounters:
     """The counters of an interface's disciplines; zeros without any."""
-    if found is None:
+    if disciplines is None:
         return ShapingCounters(0, 0, 0)
-    root, leaf = found
+    root, leaf = disciplines
     state = read_state(leaf)
     # The root counts its child's drops too.
     return ShapingCounters(root.sent_packets, root.sent_bytes, root.drops, state.early, state.purged, state.marked)
@@ -197,8 +197,8 @@ def events(of: ShapingCounters, is_delayed: bool) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class Line:
-    """What telemetry calls an interface's disciplines."""
+class SampledInterface:
+    """An interface whose disciplines are sampled, by the names of the telemetry."""
 
     link: str
     direction: str
@@ -211,19 +211,19 @@ class Sampler:
 
     Args:
         file: to be written; replaced.
-        lines: by the interface's index.
+        interfaces: by the interface's index.
         zero_ns: start of the run on CLOCK_MONOTONIC.
 
     Raises:
         AgentError: the kernel refused.
     """
 
-    def __init__(self, file: Path, lines: Mapping[int, Line], zero_ns: int) -> None:
-        self._lines = lines
+    def __init__(self, file: Path, interfaces: Mapping[int, SampledInterface], zero_ns: int) -> None:
+        self._interfaces = interfaces
         self._zero_ns = zero_ns
         self._route = RouteSocket()
         self._out: IO[str] = file.open("w", encoding="utf-8")
-        #: What the last line of each kind said, by interface and class.
+        #: Last row of each kind, by interface and class.
         self._last: dict[tuple[int, str], dict[str, Any]] = {}
         self._counted: dict[int, dict[str, int]] = {}
         #: The last dump, and the counters in it.
@@ -254,17 +254,17 @@ class Sampler:
         t_ns = time.monotonic_ns() - self._zero_ns
         dump = list(self._route.qdiscs())
         if dump == self._dump:
-            # Most lines are idle most of the time.
+            # Most interfaces are idle most of the time.
             return self._counters
         self._dump = dump
         qdiscs = [read_qdisc(payload) for payload in dump]
         result = {}
-        for interface, line in self._lines.items():
-            found = of_interface(qdiscs, interface)
-            result[interface] = counters(found)
-            self._write_events(t_ns, interface, events(result[interface], line.is_delayed))
-            if found is not None and not line.is_delayed:
-                _, leaf = found
+        for interface, sampled in self._interfaces.items():
+            disciplines = of_interface(qdiscs, interface)
+            result[interface] = counters(disciplines)
+            self._write_events(t_ns, interface, events(result[interface], sampled.is_delayed))
+            if disciplines is not None and not sampled.is_delayed:
+                _, leaf = disciplines
                 packets, bytes_ = leaf.queued_packets, leaf.queued_bytes
                 self._write(t_ns, interface, "", {"packets": packets, "bytes": bytes_, "max": packets})
                 for name, values in read_state(leaf).classes.items():
@@ -285,6 +285,6 @@ class Sampler:
             self._append(t_ns, interface, values)
 
     def _append(self, t_ns: int, interface: int, values: Mapping[str, Any]) -> None:
-        line = self._lines[interface]
-        row = {"t_ns": t_ns, "link": line.link, "direction": line.direction, **values}
+        sampled = self._interfaces[interface]
+        row = {"t_ns": t_ns, "link": sampled.link, "direction": sampled.direction, **values}
         self._out.write(json.dumps(row, separators=(",", ":")) + "\n")

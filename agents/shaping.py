@@ -80,12 +80,12 @@ def checked_line(line: str, interface: str) -> list[str]:
 def _require_kinds(lines: Sequence[Sequence[str]]) -> None:
     """Raises AgentError unless every discipline that lines set up is there."""
     with netlink.RouteSocket() as route:
-        found = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+        disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
     for words in lines:
         if words[:2] != ["qdisc", "add"] or words[-1] == "ingress":
             continue
         kind = next((word for word in words if word in KINDS), words[-1])
-        has = {qdisc.kind for qdisc in found if qdisc.interface == socket.if_nametoindex(words[3])}
+        has = {qdisc.kind for qdisc in disciplines if qdisc.interface == socket.if_nametoindex(words[3])}
         if kind not in has:
             raise AgentError(f"the kernel has {', '.join(sorted(has)) or 'nothing'} at {words[3]} in place of {kind}")
 
@@ -132,25 +132,28 @@ class Shaping:
         sampled = self._sampled
         if not sampled:
             with netlink.RouteSocket() as route:
-                found = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
-            sampled = {qdisc.interface: qdiscs.counters(qdiscs.of_interface(found, qdisc.interface)) for qdisc in found}
+                disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+            sampled = {
+                qdisc.interface: qdiscs.counters(qdiscs.of_interface(disciplines, qdisc.interface))
+                for qdisc in disciplines
+            }
         indices = [socket.if_nametoindex(name) for name in (interface, ifb_name(interface))]
         root, delayed = (sampled.get(index, ShapingCounters(0, 0, 0)) for index in indices)
         return Shaped(root, delayed)
 
-    def sample(self, file: Path, lines: Mapping[str, qdiscs.Line], zero_ns: int) -> None:
+    def sample(self, file: Path, interfaces: Mapping[str, qdiscs.SampledInterface], zero_ns: int) -> None:
         """Samples the statistics of shaped interfaces and their ifbs from an instant on, until `report` or `clear`.
 
         Args:
             file: that the samples are written to.
-            lines: by the interface's name.
+            interfaces: by the interface's name.
             zero_ns: the instant on CLOCK_MONOTONIC.
         """
-        for name in lines:
+        for name in interfaces:
             if name not in self._before and not any(name == ifb_name(interface) for interface in self._before):
                 raise AgentError(f"'{name}' is not shaped")
         self._end_samples()
-        indices = {socket.if_nametoindex(name): line for name, line in lines.items()}
+        indices = {socket.if_nametoindex(name): line for name, line in interfaces.items()}
         self._sampler = qdiscs.Sampler(file, indices, zero_ns)
 
     def _end_samples(self) -> None:

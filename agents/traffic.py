@@ -44,7 +44,7 @@ def command(node: str, program: str, options: Mapping[str, OptionValue], folder:
     """The command line of one program. `true` gives a bare flag, `false` and null leave the option out.
 
     Raises:
-        AgentError: an unknown program, an option that is no option name, or a file outside `folder`.
+        AgentError: an unknown program, an invalid option name, or a file outside `folder`.
     """
     if program not in PROGRAMS:
         raise AgentError(f"unknown program '{program}'; allowed: {', '.join(PROGRAMS)}")
@@ -85,7 +85,7 @@ def put(folder: Path, name: str, text: str) -> None:
     path.chmod(0o700 if text.startswith("#!") else 0o600)
 
 
-class Program:
+class TrafficProcess:
     """A running traffic program.
 
     Args:

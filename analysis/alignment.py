@@ -51,7 +51,7 @@ class Aligned:
 
 
 #: The alignment of a single capture.
-ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the one that counts")}, {})
+ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the reference")}, {})
 
 
 def keyed(folder: Path) -> pl.DataFrame:
@@ -115,22 +115,22 @@ def _clock(same: pl.DataFrame) -> Alignment:
     """The shift of a capture's clock, from the segments that it shares with an aligned capture."""
     n = same.height
     if n < ENOUGH:
-        return Alignment(0, None, n, "no transfer in common with the others: its clock is taken as it is")
+        return Alignment(0, None, n, "no transfer in common with the others: its clock is not corrected")
     intervals = [interval for interval in _intervals(same) if interval is not None]
     if not intervals:
         # One direction alone: its shortest delay and a difference of the clocks look the same.
         least_ns, middle_ns = _int(same["later_ns"].min()), _int(same["later_ns"].median())
         if abs(middle_ns) < SAME_CLOCK_NS:
-            return Alignment(0, None, n, "one direction in common, and clocks that may agree: taken as it is")
-        return Alignment(-least_ns, None, n, "one direction in common: aligned as if the shortest delay were none")
+            return Alignment(0, None, n, "only one direction in common, and the clocks may agree: not corrected")
+        return Alignment(-least_ns, None, n, "only one direction in common: aligned as if the shortest delay were 0")
     low_ns, high_ns = max(low for low, _ in intervals), min(high for _, high in intervals)
     if low_ns <= 0 <= high_ns:
         uncertain_ns = (high_ns - low_ns) // 2
-        return Alignment(0, uncertain_ns, n, "no packet contradicts that its clock agrees: taken as it is")
+        return Alignment(0, uncertain_ns, n, "no packet contradicts its clock: not corrected")
     ahead_ns, width_ns = (low_ns + high_ns) // 2, high_ns - low_ns
-    sentence = f"its clock is {ahead_ns / 1e9:+.6f} s off, give or take {abs(width_ns) / 2e9:.6f} s"
+    sentence = f"its clock is {ahead_ns / 1e9:+.6f} s off, ± {abs(width_ns) / 2e9:.6f} s"
     if width_ns < 0:
-        sentence += "; the packets contradict each other by that much: the clocks drift, or a capture's times are rough"
+        sentence += "; the packets disagree by that much: the clocks drift, or a capture's timestamps are coarse"
     return Alignment(-ahead_ns, abs(width_ns) // 2, n, sentence)
 
 

@@ -53,11 +53,11 @@ class PointAttempts:
         """Why the valid runs may be a selection; empty if nothing suggests it."""
         texts = []
         if self.thrown > MOST_THROWN * self.total:
-            texts.append(f"{self.thrown} of {self.total} attempts were thrown away")
+            texts.append(f"{self.thrown} of {self.total} attempts were discarded")
         p = permutation_p(self.kept_bps, self.thrown_bps)
         if p is not None and p < LEVEL:
             change = statistics.fmean(self.thrown_bps) / statistics.fmean(self.kept_bps) - 1
-            texts.append(f"the thrown attempts had {change:+.1%} throughput (permutation test, p = {p:.2g})")
+            texts.append(f"the discarded attempts had {change:+.1%} throughput (permutation test, p = {p:.2g})")
         return texts
 
 

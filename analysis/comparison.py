@@ -32,7 +32,7 @@ class CompareError(AnalysisError):
 
 
 @dataclass(frozen=True)
-class Line:
+class MetricComparison:
     """One quantity of one point in both campaigns, in SI units."""
 
     point: Parameters
@@ -73,13 +73,13 @@ class Comparison:
     #: Greatest difference of what is called the same, as a share of A's mean.
     margin: float
     #: The question's lines first.
-    lines: tuple[Line, ...]
+    lines: tuple[MetricComparison, ...]
     #: Points that one campaign alone has.
     only_a: tuple[Parameters, ...]
     only_b: tuple[Parameters, ...]
 
     @property
-    def regressions(self) -> list[Line]:
+    def regressions(self) -> list[MetricComparison]:
         """Lines that are worse in B."""
         return [line for line in self.lines if line.verdict == "worse"]
 
@@ -98,7 +98,7 @@ class Comparison:
         }
 
 
-def _line_document(line: Line) -> dict[str, Any]:
+def _line_document(line: MetricComparison) -> dict[str, Any]:
     difference, of_line = line.difference, ("point", "metric", "subject", "unit", "n_a", "n_b", "mean_a", "mean_b")
     low, high = difference.ends
     return {
@@ -174,9 +174,11 @@ def compare(
     )
 
 
-def _line(asked: Question, point: Parameters, quantity: Quantity, in_a: Values, in_b: Values, margin: float) -> Line:
+def _line(
+    asked: Question, point: Parameters, quantity: Quantity, in_a: Values, in_b: Values, margin: float
+) -> MetricComparison:
     compared = asked.judged(quantity, in_a, in_b, margin)
-    return Line(
+    return MetricComparison(
         point,
         *quantity,
         len(in_a),
@@ -252,7 +254,7 @@ def load(
         say: is called with which campaign was taken, where the name left a choice.
 
     Raises:
-        AnalysisError: there is no such campaign.
+        AnalysisError: unknown campaign.
         StoreError: the store cannot be used.
     """
     what, at, date = text.partition("@")
@@ -271,18 +273,18 @@ def load(
         raise CompareError(f"{folder} is not a results folder")
     with Store.open(folder, artefacts if is_url(folder) else None) as store:
         moment = _moment(date) if at else math.inf
-        known = store.campaigns(texts=True)
-        names = list(dict.fromkeys(str(campaign.name) for campaign in known))
+        campaigns = store.campaigns(texts=True)
+        names = list(dict.fromkeys(str(campaign.name) for campaign in campaigns))
         if not name and len(names) != 1:
             raise CompareError(f"{folder} has the campaigns {', '.join(names)}: give {folder}:NAME")
-        taken = naming.found(known, name, folder) if name else known[0]
+        taken = naming.found(campaigns, name, folder) if name else campaigns[0]
         # Each of several campaigns of one name may be meant by a date.
-        dated = [row for row in known if at and name != row.id and row.name == taken.name] or [taken]
+        dated = [row for row in campaigns if at and name != row.id and row.name == taken.name] or [taken]
         values = [(row, store.values_at(row.id, moment)) for row in dated]
         campaign, rows = max(values, key=lambda item: max((row.landed for row in item[1]), default=-math.inf))
         if at and not rows:
-            raise CompareError(f"of campaign {taken.name} in {folder}, nothing had landed by {date}")
-        if note := naming.took(known, name or campaign.id, campaign):
+            raise CompareError(f"campaign {taken.name} in {folder} had no results by {date}")
+        if note := naming.took(campaigns, name or campaign.id, campaign):
             say(note)
         points = store.points(campaign.id)
         asked = of_stored(store, campaign)
@@ -316,7 +318,7 @@ def contrast(
         margin: greatest difference of what is called the same, as a share of the baseline's mean.
 
     Raises:
-        AnalysisError: there is no such field or value, or the field has one value only.
+        AnalysisError: unknown field or value, or the field has one value only.
     """
     swept = list(dict.fromkeys(name for point in results.points for name in point))
     axes = [name for name in swept if not field or name == field or name.endswith("." + field)]
@@ -326,12 +328,12 @@ def contrast(
         raise AnalysisError(f"several fields are swept: choose one with --field; swept fields: {', '.join(swept)}")
     axis = axes[0]
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
-    known = list(dict.fromkeys(point[axis] for point in points.values()))
-    if baseline and baseline not in known:
-        raise unknown(f"value of {axis}", baseline, known)
-    if len(known) < 2:
+    values_of_axis = list(dict.fromkeys(point[axis] for point in points.values()))
+    if baseline and baseline not in values_of_axis:
+        raise unknown(f"value of {axis}", baseline, values_of_axis)
+    if len(values_of_axis) < 2:
         raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
-    base, asked = baseline or known[0], results.question
+    base, asked = baseline or values_of_axis[0], results.question
     sides: dict[tuple[tuple[tuple[str, str], ...], Quantity], dict[str, Values]] = {}
     for number, point in points.items():
         rest = tuple((name, value) for name, value in point.items() if name != axis)
@@ -341,7 +343,7 @@ def contrast(
             sides.setdefault((rest, quantity), {})[point[axis]] = values
     contrasts = []
     for (rest, quantity), by_value in sides.items():
-        for other in known:
+        for other in values_of_axis:
             if asked is not None and other != base and base in by_value and other in by_value:
                 compared = asked.judged(quantity, by_value[base], by_value[other], margin)
                 word = verdict(asked.better_of(quantity), compared)

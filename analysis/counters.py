@@ -110,11 +110,11 @@ class CountedRun(RunView):
     @cached_property
     def links(self) -> list[CountedLink]:
         """Every link of which both directions are counted."""
-        known = {line.name: line for line in self.lines}
+        by_name = {line.name: line for line in self.lines}
         return [
-            CountedLink(line.link, line, known[f"{line.link}/reverse"])
+            CountedLink(line.link, line, by_name[f"{line.link}/reverse"])
             for line in self.lines
-            if line.way == "forward" and f"{line.link}/reverse" in known
+            if line.way == "forward" and f"{line.link}/reverse" in by_name
         ]
 
     @property
@@ -234,7 +234,7 @@ class CountedFlow(Flow):
 
     def throughput_over_time(self, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:
         """Not counted: counters hold what was delivered in order."""
-        raise Unmeasured("counters hold what was delivered in order; what arrives needs captures (capture.at)")
+        raise Unmeasured("counters record only data delivered in order; arrivals need captures (capture.at)")
 
     def slice_s(self, least_s: float) -> float:
         """The length of the counters' bins."""

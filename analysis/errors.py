@@ -18,7 +18,7 @@ class AnalysisError(Exception):
 
 def no_results(results: object) -> AnalysisError:
     """The folder or database `results` has no store."""
-    return AnalysisError(f"there are no results in {results}: run a campaign first, or name another folder")
+    return AnalysisError(f"no results in {results}: run a campaign first, or name another folder")
 
 
 def ending_of(path: Path, kind: str, endings: Iterable[str]) -> str:
@@ -33,8 +33,8 @@ def ending_of(path: Path, kind: str, endings: Iterable[str]) -> str:
         AnalysisError: the name has none of them.
     """
     ending = path.suffix.lower().removeprefix(".")
-    if ending not in (known := list(endings)):
-        raise AnalysisError(f"{path}: a {kind}'s name ends in {', '.join('.' + ending for ending in known)}")
+    if ending not in (allowed := list(endings)):
+        raise AnalysisError(f"{path}: a {kind}'s name ends in {', '.join('.' + ending for ending in allowed)}")
     return ending
 
 

@@ -185,17 +185,17 @@ class OpenResults:
         Raises:
             AnalysisError: there is none.
         """
-        known = [
+        campaigns = [
             row
             for state in ("", "archived")
             for row in self.store.campaigns(texts=True, set_aside=state, counted=False)
         ]
-        head = naming.found(known, name)
+        head = naming.found(campaigns, name)
         row = self.store.campaign(head.id)
         if row is None:
             # A damaged index does not find what a list has.
             raise checksums.damaged_campaign(head.id)
-        return StoredCampaign(self.store, row, naming.took(known, name, head))
+        return StoredCampaign(self.store, row, naming.took(campaigns, name, head))
 
     def run(self, name: str) -> StoredRun:
         """The run of an id, or of the first characters of one.
@@ -206,7 +206,7 @@ class OpenResults:
         run_ids = self.store.run_ids(name)
         if not run_ids:
             campaign = next((row.name for row in self.store.campaigns() if name in (row.id, row.name)), "")
-            why = "this is a campaign" if campaign else "no id begins so"
+            why = "this is a campaign" if campaign else "no id begins with it"
             listing = " ".join(filter(None, ("./backchannel runs", campaign)))
             raise AnalysisError(f"unknown run '{name}': {why}; {listing} lists runs with their ids")
         if len(run_ids) > 1:
@@ -215,7 +215,7 @@ class OpenResults:
             )
         row = self.store.run(run_ids[0])
         if row is None:
-            raise checksums.damaged_run(run_ids[0], "its row is lost")
+            raise checksums.damaged_run(run_ids[0], "its row is missing")
         return StoredRun(self.store, row)
 
     def campaigns(self) -> pl.DataFrame:
@@ -262,7 +262,7 @@ class OpenResults:
             environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
-            raise AnalysisError(f"{file} did not run to its end: {done.stderr.strip() or done.stdout.strip()}")
+            raise AnalysisError(f"{file} failed: {done.stderr.strip() or done.stdout.strip()}")
         return self[json.loads(done.stdout)["campaign"]]
 
 
@@ -353,13 +353,13 @@ class StoredCampaign:
             margin: greatest difference of what is called the same, as a share of the baseline's mean.
 
         Raises:
-            AnalysisError: there is no such field, value or metric, or the field has one value only.
+            AnalysisError: unknown field, value or metric, or the field has one value only.
         """
         kinds = self.store.kinds(self.row.id)
-        known = dict.fromkeys(kind.metric for kind in kinds)
+        existing = dict.fromkeys(kind.metric for kind in kinds)
         for name in metrics:
-            if name not in known:
-                raise unknown("metric of this campaign", name, list(known))
+            if name not in existing:
+                raise unknown("metric of this campaign", name, list(existing))
         points = [dict(point.parameters) for point in self.row.points]
         # Of a large campaign, reading what nobody asks for takes longest.
         only = [kind[:2] for kind in kinds if kind.metric in metrics] if metrics else None
@@ -416,7 +416,7 @@ class StoredCampaign:
             asked: which metric, and how; throughput of all subjects by default.
 
         Raises:
-            AnalysisError: there is no such figure, metric, subject or field.
+            AnalysisError: unknown figure, metric, subject or field.
         """
         return figures.CAMPAIGN_FIGURES.find(kind).function(self, asked or figures.AskedOfCampaign())
 
@@ -435,7 +435,7 @@ class StoredCampaign:
             progress: is told how many runs are done.
 
         Raises:
-            AnalysisError: there is no such metric, or a run's files cannot be read.
+            AnalysisError: unknown metric, or a run's files cannot be read.
         """
         rows = [row for run_id in self.run_ids if (row := self.store.run(run_id)) is not None]
         names = None if metrics is None else [METRICS.find(name).name for name in dict.fromkeys(metrics)]
@@ -570,7 +570,7 @@ class StoredRun:
         if self.is_counted:
             counted = self.counters
             if counted is None:
-                raise MissingCapture("the counters of this run are gone from its folder")
+                raise MissingCapture("the counters of this run are missing from its folder")
             return counted
         return self._tables(lazy=True) if lazy else self.data
 
@@ -592,7 +592,7 @@ class StoredRun:
             slice_s: interval of throughput and utilisation.
 
         Raises:
-            AnalysisError: there is no such figure, flow or line.
+            AnalysisError: unknown figure, flow or line.
             Unmeasured: the run does not have what the figure needs.
         """
         run_view = self.view()

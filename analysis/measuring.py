@@ -15,7 +15,7 @@ from analysis.counters import CountedRun
 from analysis.metrics import METRICS, Measured, measure
 from analysis.results import MetricValue
 from analysis.runs import RunView
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents, MeasuredAgain, Versions
 from analysis.store.rows import RunRow
 from testbed.report import Report
@@ -87,16 +87,16 @@ def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: 
     if names is not None and not before and not now:
         changes.runs += 1
         return
-    folder = store.incoming(row.id)
+    folder = store.staging_folder(row.id)
     # Files of a run do not change, so that both results may share them.
     shutil.copytree(source, folder, dirs_exist_ok=True, copy_function=_link)
     valued = None if names is None else [name for name in names if any(name == key[0] for key in now | before)]
     documents = Documents(row.documents.scenario_document, _manifest(row, measured, valued, by))
     documents.write(folder)
-    landing = Landing(
+    pending = PendingRun(
         row.id, row.backend, documents, [*kept, *measured.rows], row.problems, row.attempt, folder, row.landed
     )
-    if not store.land(landing, replaces=True):
+    if not store.commit_run(pending, replaces=True):
         changes.overtaken += 1
         return
     changes.runs += 1
@@ -129,8 +129,8 @@ def _link(source: str, target: str) -> str:
 
 def new_names(rows: Collection[RunRow]) -> list[str]:
     """The metrics of which none of the runs has a value, and of which none says why."""
-    known = {value.name for row in rows for value in row.metrics}
+    measured_names = {value.name for row in rows for value in row.metrics}
     for row in rows:
         for sentence in row.documents.manifest.unmeasured:
-            known.update(sentence.partition(": ")[0].split(", "))
-    return [name for name in METRICS if name not in known]
+            measured_names.update(sentence.partition(": ")[0].split(", "))
+    return [name for name in METRICS if name not in measured_names]

@@ -237,7 +237,7 @@ def _ack(frame: Mapping[str, Any]) -> tuple[float | None, list[tuple[int, int]]]
         where = f"acked_ranges[{place}]"
         ends = [whole(end, where) for end in sequence(bounds, where)]
         if len(ends) not in (1, 2) or ends[0] > ends[-1]:
-            raise Wrong(where, "not one packet number, or two in their order")
+            raise Wrong(where, "expected one packet number, or two in ascending order")
         ranges.append((ends[0], ends[-1]))
     return None if delay is None else number(delay, "ack_delay", least=0.0), ranges
 

@@ -96,7 +96,7 @@ def traces(path: Path, on_cut: Callable[[int, int], None] | None = None) -> Iter
             are killed; without it such a record is an error.
 
     Raises:
-        AnalysisError: the file cannot be read, is no qlog file, or has a field that is wrong: with file, line or
+        AnalysisError: the file cannot be read, is not a qlog file, or has a field that is wrong: with file, line or
             event, and field.
     """
     try:
@@ -346,7 +346,7 @@ class _File:
             offset_ms = _time(configuration.get("time_offset") or 0, "configuration.time_offset")
             form = _text(common.get("time_format")) or ("delta" if "delta_time" in names else "relative")
             if form not in _FORMATS:
-                raise Wrong("common_fields.time_format", f"{form!r} is none of {', '.join(_FORMATS)}")
+                raise Wrong("common_fields.time_format", f"{form!r} is not one of {', '.join(_FORMATS)}")
             vantage = _text(mapping(trace.get("vantage_point"), "vantage_point").get("type"))
             zero_ms = _epoch_ms(common.get("reference_time"))
         except Wrong as wrong:

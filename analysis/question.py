@@ -90,12 +90,12 @@ class QuestionSpec(BaseModel):
 
     def problems(self, scenario: Scenario) -> list[tuple[str, str]]:
         """Field and sentence for each name that the campaign does not have."""
-        found = []
+        reports = []
         for field, metric, subject in self.parts():
-            known = subjects(scenario, metric)
-            if subject not in ("", *known):
-                found.append((field, str(unknown(f"{_per(metric)} with {metric}", subject, known))))
-        return found
+            existing = subjects(scenario, metric)
+            if subject not in ("", *existing):
+                reports.append((field, str(unknown(f"{_per(metric)} with {metric}", subject, existing))))
+        return reports
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _declared(campaign: CampaignRow, name: str) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=64)
 def _values_of(text: str) -> Mapping[str, Any]:
-    """Fields of a campaign file's text; none of text that is no campaign file, as a bundle may have."""
+    """Fields of a campaign file's text; none of other text, which a bundle may have."""
     try:
         values = YAML(typ="safe").load(text)
     except YAMLError:
@@ -240,14 +240,14 @@ def _values_of(text: str) -> Mapping[str, Any]:
 
 def beside_of(quantity: Quantity, scenario: Scenario | None, kinds: Iterable[Quantity]) -> Quantity | None:
     """The same metric of the other direction: of a flow that goes the other way, or of the link's other direction."""
-    known = {(kind.metric, kind.subject): kind for kind in kinds}
+    by_key = {(kind.metric, kind.subject): kind for kind in kinds}
     link, _, side = quantity.subject.rpartition("/")
     if link and side in _OPPOSITE:
-        return known.get((quantity.metric, f"{link}/{_OPPOSITE[side]}"))
+        return by_key.get((quantity.metric, f"{link}/{_OPPOSITE[side]}"))
     flows = _subjects_of_flows(scenario)
     here = flows.get(quantity.subject)
     back = [name for name, flow in flows.items() if here is not None and _way(flow) == _way(here)[::-1]]
-    return next((known[quantity.metric, name] for name in back if (quantity.metric, name) in known), None)
+    return next((by_key[quantity.metric, name] for name in back if (quantity.metric, name) in by_key), None)
 
 
 _OPPOSITE = {"forward": "reverse", "reverse": "forward"}
@@ -328,12 +328,12 @@ def _per(metric: str) -> str:
 
 def _subjects_of_flows(scenario: Scenario | None) -> dict[str, Flow]:
     """Groups and flows in file order, a group before its members, each with its (first) flow."""
-    found: dict[str, Flow] = {}
+    flows_by_name: dict[str, Flow] = {}
     for flow in scenario.workload if scenario is not None else ():
         if flow.group:
-            found.setdefault(flow.group, flow)
-        found.setdefault(flow.name, flow)
-    return found
+            flows_by_name.setdefault(flow.group, flow)
+        flows_by_name.setdefault(flow.name, flow)
+    return flows_by_name
 
 
 def _way(flow: Flow) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from analysis import comparison
-from analysis.comparison import Comparison, Line
+from analysis.comparison import Comparison, MetricComparison
 from analysis.handle import OpenResults
 from analysis.results import of_subject
 from testbed import units
@@ -31,7 +31,7 @@ class Compared:
     #: Ids of head's runs.
     runs: tuple[str, ...]
 
-    def failing(self, named: Sequence[str]) -> list[Line]:
+    def failing(self, named: Sequence[str]) -> list[MetricComparison]:
         """Lines that fail: each that is worse, and of metrics that somebody named each that is different."""
         return [
             line
@@ -52,7 +52,7 @@ class Regressions:
     named: tuple[str, ...]
 
     @property
-    def failing(self) -> list[tuple[str, Line]]:
+    def failing(self) -> list[tuple[str, MetricComparison]]:
         """Campaign and line of what fails."""
         return [(found.campaign, line) for found in self.compared for line in found.failing(self.named)]
 

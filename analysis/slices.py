@@ -31,7 +31,7 @@ def count(from_s: float, to_s: float, width_s: float, most: int = MAX_NUMBER) ->
         AnalysisError: the slice has no length, or the period has more than `most` slices.
     """
     if not (width_s > 0 and math.isfinite(width_s)):
-        raise AnalysisError(f"a slice of {width_s:g} s has no length")
+        raise AnalysisError(f"a slice must be longer than 0 s, not {width_s:g} s")
     if not (to_s - from_s) / width_s <= most:
         raise AnalysisError(
             f"slices of {width_s:g} s are too short for a period of {to_s - from_s:g} s; use at least "

@@ -35,9 +35,7 @@ IMPORTED = ("analysis.figures.printed", "analysis.handle", "experiments.commands
 #: Limits of an import: 2 GB and a minute. Other commands have the same time.
 MEMORY_GB, LONGEST_S = 2.0, 60.0
 #: The last is what an import says of an error that it did not expect.
-BROKEN = re.compile(
-    r"Traceback \(most recent call last\)|panicked at|stack backtrace|core dumped|which is a defect of Backchannel"
-)
+BROKEN = re.compile(r"Traceback \(most recent call last\)|panicked at|stack backtrace|core dumped|internal error")
 SUFFIXES = (".pcap", ".pcapng", ".cap", ".gz", ".zst", ".dump", ".ntar", ".dmp")
 
 
@@ -151,21 +149,21 @@ def main() -> int:
     options = parser.parse_args()
     interrupted_by_sigterm()
     sweep()
-    found, outcome, tried = captures(options.folders), Outcome(), 0
-    if not found:
+    paths, outcome, tried = captures(options.folders), Outcome(), 0
+    if not paths:
         parser.error(
             f"no file in {', '.join(map(str, options.folders))} is named like a capture ({', '.join(SUFFIXES)})"
         )
     # A sample that ends early is still one of the whole corpus.
-    order = random.Random(options.seed).sample(found, min(options.sample or len(found), len(found)))
+    order = random.Random(options.seed).sample(paths, min(options.sample or len(paths), len(paths)))
     with ScratchFolder() as folder:
         commands = Commands(folder)
         try:
             for tried, path in enumerate(order, 1):
-                made = folder / "made"
-                made.mkdir()
-                judge(path, commands, options.formats, made, outcome)
-                shutil.rmtree(made)
+                scratch = folder / "made"
+                scratch.mkdir()
+                judge(path, commands, options.formats, scratch, outcome)
+                shutil.rmtree(scratch)
                 if tried % 50 == 0:
                     print(
                         f"{tried} of {len(order)} captures, {len(outcome.findings)} findings",

@@ -4,9 +4,9 @@ the fidelity guard allows.
     ./backchannel bench cells [--repetitions 24] [--duration 20]
 
 Two repetitions of every rate run one by one, of which the second counts: setting up, and measuring every line, is done
-by then, as in a long batch. What counts is the median time from one landing to the next, so that a try that was not
-valid does not make one by one slower than it is. All others run together, and there all of it counts, from the command
-to the landing of the last: one batch, whose ratio has no interval. It also prints the times between landings, and what
+by then, as in a long batch. The median time from one commit to the next counts, so that an invalid attempt does not
+make one by one seem slower. All other runs run together, and there all of the time counts, from the command to the
+commit of the last: one batch, whose ratio has no interval. It also prints the times between commits, and what
 a run costs beside its own length on a testbed that stands, with the half-widths of their 95 % intervals.
 """
 
@@ -84,7 +84,7 @@ def main() -> int:
             f"{again:13}{len(outcome.failed):11}"
         )
     print(f"together / one by one: {len(many_runs) / many_s / (len(second) / alone_s):.1f} (one batch)")
-    print(f"from one landing to the next, one by one: {shown(gaps, 's')}")
+    print(f"from one commit to the next, one by one: {shown(gaps, 's')}")
     for name, runs in (("one by one", second), ("together", many_runs)):
         spans = [(run.documents.manifest.took_s, run.duration_s) for run in runs]
         beside = sorted(whole_s - run_s for whole_s, run_s in spans if whole_s is not None)
@@ -103,8 +103,8 @@ def batch(plan: Plan, options: Options) -> tuple[Outcome, float, list[RunRow]]:
     store = Store.open(options.results)
     result = [store.run(run_id) for run_id in store.valid_runs([run.id for run in plan.runs])]
     store.close()
-    made = [run for run in result if run is not None and run.landed >= began]
-    return outcome, took_s, sorted(made, key=lambda run: float(run.landed))
+    committed = [run for run in result if run is not None and run.landed >= began]
+    return outcome, took_s, sorted(committed, key=lambda run: float(run.landed))
 
 
 if __name__ == "__main__":

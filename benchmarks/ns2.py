@@ -170,15 +170,15 @@ def main() -> None:
         rows = [entry for row in rows for entry in (row, *differences(row))]
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     sets, titles = [], []
-    known: dict[tuple[str, ...], dict[str, list[float]]] = {}
+    results_of_ns2: dict[tuple[str, ...], dict[str, list[float]]] = {}
     try:
         print(f"{'setting':<58} {'':<5} {'ns-2 (Mbit/s)':>24} {'ours':>24} {'ours/ns-2':>10}")
         for row in rows:
-            theirs = known.get(row.ns2) or ns2(row.ns2, row.flows, args.runs)
-            known[row.ns2] = theirs
+            theirs = results_of_ns2.get(row.ns2) or ns2(row.ns2, row.flows, args.runs)
+            results_of_ns2[row.ns2] = theirs
             own = ours(row, args.runs, folder)
             for direction in row.flows:
-                # Other seeds mean other draws: the runs are no pairs.
+                # The seeds differ, so the runs are not pairs.
                 first, second = theirs[direction], own[direction]
                 sets.append((dict(enumerate(first)), dict(enumerate(second, len(first)))))
                 titles.append(f"{row.title}, {direction}")

@@ -46,27 +46,33 @@ RDRAND = re.compile(r"\trdrand ")
 
 
 @dataclass(frozen=True)
-class Program:
-    """A pair of programs."""
+class ProgramPair:
+    """A client and a server of one QUIC implementation."""
 
     name: str
     #: Of the campaign.
     file: str
     server: str
     client: str
-    #: Where it comes from, in the words of a command line.
+    #: Command line that installs it.
     source: str
 
 
 PROGRAMS = (
-    Program("ngtcp2", "quic.yaml", "/usr/sbin/gtlsserver", "gtlsclient", "apt-get install ngtcp2-client ngtcp2-server"),
-    Program("quic-go", "quic-go.yaml", "quic-go-server", "quic-go-client", "go install .../quic-go/example"),
-    Program("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
-    Program("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
-    Program("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
-    Program("quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file, with cmake"),
-    Program("msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file, with cmake"),
-    Program("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
+    ProgramPair(
+        "ngtcp2", "quic.yaml", "/usr/sbin/gtlsserver", "gtlsclient", "apt-get install ngtcp2-client ngtcp2-server"
+    ),
+    ProgramPair("quic-go", "quic-go.yaml", "quic-go-server", "quic-go-client", "go install .../quic-go/example"),
+    ProgramPair("aioquic", "aioquic.yaml", "aioquic-python", "aioquic-python", "pip install aioquic"),
+    ProgramPair("quinn", "quinn.yaml", "quinn-server", "quinn-client", "cargo install quinn --examples"),
+    ProgramPair("s2n-quic", "s2n-quic.yaml", "s2n-quic-file", "s2n-quic-file", "cargo install --path .../quic_file"),
+    ProgramPair(
+        "quiche", "quiche.yaml", "quiche-file", "quiche-file", "cargo install --path .../quic_file, with cmake"
+    ),
+    ProgramPair(
+        "msquic", "msquic.yaml", "msquic-file", "msquic-file", "cargo install --path .../quic_file, with cmake"
+    ),
+    ProgramPair("picoquic", "picoquic.yaml", "picoquicdemo", "picoquicdemo", "pip download aiopquic, cmake"),
 )
 #: Programs that no registry had when they were last looked for, each with a command that looks.
 SOUGHT = {
@@ -77,12 +83,12 @@ SOUGHT = {
 }
 
 
-def install(program: Program) -> None:
+def install(program: ProgramPair) -> None:
     """Gets a program.
 
     Raises:
         subprocess.CalledProcessError: an installer failed.
-        OSError: there is no such installer.
+        OSError: unknown installer.
     """
     BIN.mkdir(parents=True, exist_ok=True)
     name, cargo = program.name, os.environ.get("CARGO", "cargo")
@@ -129,9 +135,9 @@ def _build_picoquic() -> None:
         release = "-DCMAKE_BUILD_TYPE=Release"
         _run("cmake", "-S", sources / "picotls", "-B", tls, release)
         _run("cmake", "--build", tls, "--target", *(f"picotls-{part}" for part in parts))
-        found = [f"-DPTLS_{part.upper()}_LIBRARY={tls}/libpicotls-{part}.a" for part in parts]
-        found.append(f"-DPTLS_INCLUDE_DIR={sources}/picotls/include")
-        _run("cmake", "-S", sources / "picoquic", "-B", quic, release, "-Dpicoquic_BUILD_TESTS=OFF", *found)
+        settings = [f"-DPTLS_{part.upper()}_LIBRARY={tls}/libpicotls-{part}.a" for part in parts]
+        settings.append(f"-DPTLS_INCLUDE_DIR={sources}/picotls/include")
+        _run("cmake", "-S", sources / "picoquic", "-B", quic, release, "-Dpicoquic_BUILD_TESTS=OFF", *settings)
         _run("cmake", "--build", quic, "--target", "picoquicdemo")
         shutil.copy(quic / "picoquicdemo", BIN)
 
@@ -152,7 +158,7 @@ def sought(command: Sequence[str]) -> str:
     return lines[0] if lines else f"exit status {said.returncode}"
 
 
-def fetched(kernel: Kernel, program: Program, out: Path) -> tuple[dict[str, bytes], str]:
+def fetched(kernel: Kernel, program: ProgramPair, out: Path) -> tuple[dict[str, bytes], str]:
     """Runs a program's campaign. Returns its captures, and what it states of the download.
 
     Raises:
@@ -184,23 +190,23 @@ def difference(one: dict[str, bytes], other: dict[str, bytes]) -> str:
     return ""
 
 
-def with_rdrand(program: Program) -> list[str]:
+def with_rdrand(program: ProgramPair) -> list[str]:
     """Files of a program, libraries included, that have the instruction."""
     path = shutil.which(program.server)
     assert path is not None, "the program is installed"
     listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=False).stdout
     files = [path, *re.findall(r"=> (/\S+)", listed)]
-    found = []
+    with_instruction = []
     for file in files:
         with subprocess.Popen(["objdump", "-d", "--no-show-raw-insn", file], stdout=subprocess.PIPE, text=True) as dump:
             assert dump.stdout is not None
             if any(RDRAND.search(line) for line in dump.stdout):
-                found.append(Path(file).name)
+                with_instruction.append(Path(file).name)
             dump.kill()
-    return found
+    return with_instruction
 
 
-def row(kernel: Kernel, program: Program, runs: int) -> Sequence[str]:
+def row(kernel: Kernel, program: ProgramPair, runs: int) -> Sequence[str]:
     """What is printed of a program, by its runs."""
     if not (shutil.which(program.server) and shutil.which(program.client)):
         return program.name, "absent", "", "", program.source

@@ -56,8 +56,8 @@ fidelity: {{rate: 50 %, delay: 1 s, lateness: 1 s, stall: 1 s, stalled: 50 %}}
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line through measurements."""
+class LinearFit:
+    """A linear fit through measurements."""
 
     fixed: float
     each: float
@@ -77,12 +77,12 @@ class Line:
         return self.fixed + self.each * number, float(stats.t.ppf(0.975, n - 2)) * wide
 
 
-def fitted(numbers: Sequence[float], values: Sequence[float]) -> Line:
+def fitted(numbers: Sequence[float], values: Sequence[float]) -> LinearFit:
     """The line of least squares through at least two measurements at different numbers."""
-    found = stats.linregress(numbers, values)
-    residues = [value - found.intercept - found.slope * number for number, value in zip(numbers, values, strict=True)]
+    fit = stats.linregress(numbers, values)
+    residues = [value - fit.intercept - fit.slope * number for number, value in zip(numbers, values, strict=True)]
     deviation = math.sqrt(sum(one**2 for one in residues) / (len(numbers) - 2)) if len(numbers) > 2 else math.inf
-    return Line(float(found.intercept), float(found.slope), tuple(numbers), deviation)
+    return LinearFit(float(fit.intercept), float(fit.slope), tuple(numbers), deviation)
 
 
 def call(*words: str) -> tuple[float, float, str]:
@@ -167,16 +167,16 @@ def runs_rows(folder: Path, rounds: int) -> None:
     """Prints what runs cost, and what many would on many hosts."""
     boxed = {"hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}}}
     lab = inventory(folder / "runs.yml", {"runs": boxed})
-    made = [measured for _ in range(rounds) for measured in in_lab(lab, "runs")]
+    measurements = [measured for _ in range(rounds) for measured in in_lab(lab, "runs")]
     planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
-    runs = [one[0] for one in made]
-    attempts = [one[1] for one in made]
-    row("attempts: controller's CPU", "s", attempts, [one[3] for one in made], MANY_RUNS)
-    row("attempts: wall on one set", "s", attempts, [one[2] for one in made], MANY_RUNS)
-    row("runs: results folder", "MB", runs, [one[4] / 1e6 for one in made], MANY_RUNS)
+    runs = [one[0] for one in measurements]
+    attempts = [one[1] for one in measurements]
+    row("attempts: controller's CPU", "s", attempts, [one[3] for one in measurements], MANY_RUNS)
+    row("attempts: wall on one set", "s", attempts, [one[2] for one in measurements], MANY_RUNS)
+    row("runs: results folder", "MB", runs, [one[4] / 1e6 for one in measurements], MANY_RUNS)
     largest = ", ".join(f"{number:g}: {value:.3g} s" for number, value in zip(PLANNED, planned, strict=True))
     print(f"\n`plan`, CPU (measured, not extrapolated): {largest}")
-    each, cpu_each = (fitted(attempts, [one[column] for one in made]).each for column in (2, 3))
+    each, cpu_each = (fitted(attempts, [one[column] for one in measurements]).each for column in (2, 3))
     sets = MANY_HOSTS // 2
     print(
         f"An attempt of {DURATION_S} s takes {each:.2f} s of a set. {MANY_HOSTS} hosts are {sets} sets, on which "

@@ -278,7 +278,9 @@ def main() -> None:
     )
     args = parser.parse_args()
     if args.beside and not os.access(args.beside, os.X_OK):
-        parser.error(f"--beside: {args.beside} is no program; build the other revision and name its backchannel-node")
+        parser.error(
+            f"--beside: {args.beside} is not a program; build the other revision and name its backchannel-node"
+        )
     folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     # One core for everybody, the same one.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})

@@ -36,7 +36,7 @@ def target(page: str, link: str) -> str:
 
 
 def linked(text: str) -> set[str]:
-    """Links of a page to files, without their anchors. Code is no text."""
+    """Links of a page to files, without their anchors. Links in code are ignored."""
     return {link for _, link, _ in LINK.findall(re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))}
 
 

@@ -213,7 +213,7 @@ def before_any_command(
 
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
-    # A character that the terminal does not have, or a file name that is no text, is a question mark and no error.
+    # Characters that the terminal lacks, and file names that are not text, are printed as question marks.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
@@ -246,10 +246,10 @@ def _run() -> NoReturn:
     except BrokenPipeError:
         sys.exit(exits.OK)
     except Exception as error:
-        known = exits.of_error(error)
-        if known is None:
+        explained = exits.of_error(error)
+        if explained is None:
             raise
-        fail(*known, error.problems if isinstance(error, CampaignError) else ())
+        fail(*explained, error.problems if isinstance(error, CampaignError) else ())
     sys.exit(exits.OK)
 
 

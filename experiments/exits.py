@@ -33,7 +33,7 @@ _SHORTAGES = frozenset(
         errno.ENOMEM,
     }
 )
-_REPEAT = "what was stored stays, and the command can be repeated"
+_REPEAT = "stored results are kept, and the command can be repeated"
 _RECOVER = (
     "the files of its runs are not touched: restore a copy of results.sqlite, recover it with SQLite's '.recover', or "
     "choose another folder with --results"

@@ -38,7 +38,7 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
         if len(description.files) > 1:
             texts.append(f"    clock: {file.clock}")
     if description.logs:
-        texts.append("  every value is the word of the endpoint that wrote the log")
+        texts.append("  every value is as reported by the endpoint that wrote the log")
     values = {(row.subject, row.name): row for row in run.metrics}
     for flow in imported.flows[:LINES]:
         facts = [
@@ -51,7 +51,7 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
     if more > 0:
         texts.append(f"  and {more} more flows")
     if description.flows_left_out:
-        texts.append(f"  {description.flows_left_out} smaller flows are in the tables alone")
+        texts.append(f"  {description.flows_left_out} smaller flows are only in the tables")
     if description.packets_left_out:
         texts.append(
             f"  {description.packets_left_out} packets of UDP and pings are left out: more than "

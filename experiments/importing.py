@@ -3,7 +3,7 @@
 Captures are read (docs/traces.md), matched and aligned in time (analysis/alignment.py), and measured as a
 campaign's runs are. What a scenario is to a run of ours, a description of what was found is to an import: its
 hosts, and a flow for every direction of data between two of them, the largest first. Of qlog files
-(experiments/found_logs.py) everything is the word of the endpoints that wrote them.
+(experiments/found_logs.py) everything is as reported by the endpoints that wrote them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from analysis import parquet, versions
 from analysis.alignment import ALONE, Aligned, align
 from analysis.captures import RunData
 from analysis.metrics import measure
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents, ImportDescription, ImportedFile, Manifest
 from experiments import collections_of_runs, found_datagrams, found_flows, found_logs, import_files
 from experiments.language.problems import ImportProblem
@@ -37,11 +37,11 @@ VERSION = 4
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to import, and how it is to be kept."""
+class ImportRequest:
+    """What to import, and how to store it."""
 
     files: Sequence[Path]
-    #: What it is called in tables beside other imports.
+    #: Its name in tables beside other imports.
     label: str
     note: str
     #: Campaign that collects it.
@@ -51,17 +51,17 @@ class Request:
 
 @dataclass(frozen=True)
 class Imported:
-    """What became of it."""
+    """The imported run."""
 
     run_id: str
     campaign_id: str
-    #: It was there before.
+    #: The store had it already.
     known: bool
     description: ImportDescription
     flows: Sequence[Flow]
 
 
-def import_captures(store: Store, request: Request) -> Imported:
+def import_captures(store: Store, request: ImportRequest) -> Imported:
     """Brings captures, or qlog files, into the store as one run.
 
     Raises:
@@ -76,12 +76,12 @@ def import_captures(store: Store, request: Request) -> Imported:
     run_id = _run_id(request, digests)
     campaign_id = collections_of_runs.campaign_id("import", request.campaign)
     if store.valid_runs([run_id]):
-        known = store.run(run_id)
-        assert known is not None
+        stored = store.run(run_id)
+        assert stored is not None
         _enter(store, request, run_id)
-        return _imported(run_id, campaign_id, known.documents, known=True)
-    store.sweep_incoming()
-    folder = store.incoming(run_id)
+        return _imported(run_id, campaign_id, stored.documents, known=True)
+    store.sweep()
+    folder = store.staging_folder(run_id)
     try:
         are_logs = _are_logs(request.files)
         read = _read_logs if are_logs else _read_captures
@@ -98,7 +98,7 @@ def import_captures(store: Store, request: Request) -> Imported:
         manifest = Manifest(**versions.versions().complete(), report=report).replace(import_=description)
         documents = Documents(scenario.as_json(), manifest.as_json())
         documents.write(folder)
-        store.land(Landing(run_id, "import", documents, metrics, [], 1, folder))
+        store.commit_run(PendingRun(run_id, "import", documents, metrics, [], 1, folder))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
@@ -131,12 +131,12 @@ def _are_logs(files: Sequence[Path]) -> bool:
     return bool(logs)
 
 
-def _read_logs(folder: Path, labels: Sequence[str], request: Request, digests: Mapping[str, str]) -> _Read:
-    found = found_logs.read(folder, labels, request.files, digests)
-    return found.scenario, found.report, found.files, found.left_out, 0
+def _read_logs(folder: Path, labels: Sequence[str], request: ImportRequest, digests: Mapping[str, str]) -> _Read:
+    logs = found_logs.read(folder, labels, request.files, digests)
+    return logs.scenario, logs.report, logs.files, logs.left_out, 0
 
 
-def _read_captures(folder: Path, labels: Sequence[str], request: Request, digests: Mapping[str, str]) -> _Read:
+def _read_captures(folder: Path, labels: Sequence[str], request: ImportRequest, digests: Mapping[str, str]) -> _Read:
     kept = import_files.keep(folder, labels, request.files)
     names = {label: path.name for label, path in zip(labels, request.files, strict=True)}
     readable = {label: import_files.readable(path, label, folder, names[label]) for label, path in kept.items()}
@@ -186,7 +186,7 @@ REPEATED = (
 )
 
 
-def _run_id(request: Request, digests: dict[str, str]) -> str:
+def _run_id(request: ImportRequest, digests: dict[str, str]) -> str:
     identity = {
         "import": VERSION,
         "label": request.label,
@@ -281,9 +281,9 @@ def _describe(
     anywhere = dict(seen.group_by("host").agg(pl.col("file").min()).iter_rows())
     at = {**anywhere, **found_datagrams.nearest(packets), **aligned.nearest}
     datagrams, more_left_out = found_datagrams.flows(packets, {host: [file] for host, file in at.items()})
-    for found in datagrams:
-        found.write(folder, first_ns)
-    workload = (*workload, *(found.as_flow(first_ns) for found in datagrams))
+    for datagram_flow in datagrams:
+        datagram_flow.write(folder, first_ns)
+    workload = (*workload, *(datagram_flow.as_flow(first_ns) for datagram_flow in datagrams))
     left_out += more_left_out
     hosts = sorted({end for flow in workload for end in (flow.from_, flow.to)})
     scenario = Scenario(
@@ -317,6 +317,6 @@ def _host(address: str) -> str:
     return f"[{address}]" if ":" in address else address
 
 
-def _enter(store: Store, request: Request, run_id: str) -> None:
+def _enter(store: Store, request: ImportRequest, run_id: str) -> None:
     title = f"Imported captures: {request.campaign}"
     collections_of_runs.enter(store, "import", request.campaign, title, ("import", request.label), run_id)

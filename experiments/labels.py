@@ -79,7 +79,7 @@ def exact_note(plan: Plan) -> str:
     times = _TIMES[n] if n < len(_TIMES) else f"{n} times"
     where = "" if exact == len(plan.points) else f" (at {exact} of {len(plan.points)} combinations)"
     return (
-        f"{n} repetitions of this are one run {times}{where}: nothing in it is random. One is made, and there is no "
+        f"{n} repetitions would be one run {times}{where}, because nothing in it is random. It is run once, without an "
         "interval. 'variation' makes repetitions differ (docs/campaigns.md)"
     )
 

@@ -131,7 +131,7 @@ def _reason(status: int, messages: str, limits: Limits) -> str | None:
             f"reading it needs more than {limits.memory_bytes / GB:.3g} GB of memory; --memory-limit raises the limit"
         )
     if status == _FAILED:
-        return f"reading it failed, which is a defect of Backchannel: {lines[-1]}"
+        return f"internal error while reading it: {lines[-1]}; please report it"
     if status < 0:
         return f"reading it was ended by {signal.Signals(-status).name}: {lines[0]}"
     return None

@@ -72,7 +72,7 @@ def listed(store: OpenResults, campaigns: Sequence[StoredCampaign] | None, wante
         wanted: which of them.
 
     Raises:
-        AnalysisError: there is no such state, field or value.
+        AnalysisError: unknown state, field or value.
     """
     if wanted.state and wanted.state not in STATES:
         raise unknown("state of a run", wanted.state, STATES)

@@ -29,10 +29,10 @@ from mininet.node import Switch
 from agents.capture import Capture
 from agents.clocks import read_together
 from agents.errors import AgentError
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import SessionDescription
 from experiments.engine import machine
-from experiments.sessions.record import Collection, keep, recorded
+from experiments.sessions.record import Collection, commit_record, recorded
 from testbed import addressing
 from testbed.audit import audited
 from testbed.errors import TestbedError
@@ -46,20 +46,20 @@ LEAD_S = 0.02
 
 
 class Recording:
-    """A record that is being made; afterwards its run."""
+    """A recording in progress; afterwards its run."""
 
-    #: The run in the store; None until the record has ended.
-    landing: Landing | None = None
+    #: The run in the store; None until the recording has ended.
+    run: PendingRun | None = None
 
     @property
     def problems(self) -> Sequence[str]:
-        """Why the lines did not keep their timing; empty if they did, and while the record lasts."""
-        return () if self.landing is None else self.landing.problems
+        """Why the links did not keep their timing; empty if they did, and during the recording."""
+        return () if self.run is None else self.run.problems
 
 
 @contextmanager
 def record(net: Any, name: str = "script", results: str = "results") -> Iterator[Recording]:
-    """Records the emulated links of a network for the length of a `with` block. Then the run lands in the results.
+    """Records the emulated links of a network during a `with` block. Then it stores the run in the results.
 
     Packets that are in the links at the beginning are discarded. The verdict is printed on standard error.
 
@@ -74,7 +74,7 @@ def record(net: Any, name: str = "script", results: str = "results") -> Iterator
     lines = [link for link in net.links if isinstance(link, EmulatedLink)]
     scenario = _scenario(lines)
     store = Store.open(Path(results))
-    folder = store.incoming(f"mininet-{time.time_ns()}")
+    folder = store.staging_folder(f"mininet-{time.time_ns()}")
     try:
         yield from _recorded(lines, scenario, store, folder, name, results)
     finally:
@@ -119,7 +119,7 @@ def _recorded(
     scenario = recorded(scenario, description, report)
     report = audited(scenario, report, folder, nodes=_network(lines))
     owners = {entry.address: entry.node for entry in interfaces if entry.address}
-    recording.landing = keep(
+    recording.run = commit_record(
         store,
         scenario,
         report,
@@ -130,13 +130,13 @@ def _recorded(
         owners.get,
         Collection(CAMPAIGN, TITLE, ("script", name)),
     )
-    _say(recording.landing, results)
+    _say(recording.run, results)
 
 
-def _say(landing: Landing, results: str) -> None:
-    verdict = "kept their timing" if not landing.problems else f"did not keep their timing: {landing.problems[0]}"
+def _say(run: PendingRun, results: str) -> None:
+    verdict = "kept their timing" if not run.problems else f"did not keep their timing: {run.problems[0]}"
     print(
-        f"backchannel: the links {verdict}. The script's run is {landing.run_id[:8]}: ./backchannel serve --results "
+        f"backchannel: the links {verdict}. The script's run is {run.run_id[:8]}: ./backchannel serve --results "
         f"{Path(results).absolute()} shows it.",
         file=sys.stderr,
     )
@@ -162,13 +162,13 @@ class _Captures:
     def stop(self) -> tuple[CaptureReport, ...]:
         """Ends them in order."""
         try:
-            found = tuple(CaptureReport(node=node, **asdict(capture.stop())) for node, capture in self._running)
+            reports = tuple(CaptureReport(node=node, **asdict(capture.stop())) for node, capture in self._running)
         except AgentError as error:
             self.kill()
             raise TestbedError(str(error)) from None
         for _, capture in self._running:
             capture.path.with_suffix(".tcpdump.log").unlink(missing_ok=True)
-        return found
+        return reports
 
     def kill(self) -> None:
         """Ends them at once."""
@@ -236,19 +236,19 @@ def _address(end: Any) -> str:
     if _is_switch(end.node):
         return ""
     entries = json.loads(_output(end.node, "ip", "-json", "-4", "address", "show", "dev", end.name) or "[]")
-    found = [entry["local"] for link in entries for entry in link.get("addr_info", [])]
-    return found[0] if found else ""
+    addresses = [entry["local"] for link in entries for entry in link.get("addr_info", [])]
+    return addresses[0] if addresses else ""
 
 
 def _network(lines: Sequence[EmulatedLink]) -> dict[str, Any]:
     """Interfaces and routes of each node for the audit, which needs to know what leaves by an interface."""
     nodes = {node.name: node for line in lines for node in (line.intf1.node, line.intf2.node)}
     owners = {entry.address: entry.node for entry in _interfaces(lines) if entry.address}
-    found = {}
+    entries = {}
     for name, node in nodes.items():
         ends = [entry for entry in _interfaces(lines) if entry.node == name]
         routes = _ways(name, lines, owners) if _is_switch(node) else _routes(node)
-        found[name] = {
+        entries[name] = {
             "interfaces": [
                 # A port of a switch has no address; this one is nobody's.
                 {"name": end.interface, "link": end.link, "end": end.end, "address": end.address or "0.0.0.0"}
@@ -256,17 +256,17 @@ def _network(lines: Sequence[EmulatedLink]) -> dict[str, Any]:
             ],
             "routes": routes,
         }
-    return found
+    return entries
 
 
 def _routes(node: Any) -> list[dict[str, str]]:
     """A node's own, and its default route."""
-    found = []
+    routes = []
     for route in json.loads(_output(node, "ip", "-json", "-4", "route", "show") or "[]"):
         subnet = addressing.DEFAULT_ROUTE if route["dst"] == "default" else str(ipaddress.ip_network(route["dst"]))
         via = route.get("gateway", "0.0.0.0")
-        found.append({"subnet": subnet, "via": via, "interface": route.get("dev", "")})
-    return found
+        routes.append({"subnet": subnet, "via": via, "interface": route.get("dev", "")})
+    return routes
 
 
 def _ways(start: str, lines: Sequence[EmulatedLink], owners: dict[str, str]) -> list[dict[str, str]]:

@@ -41,7 +41,7 @@ def age_s(text: str) -> float:
     """Seconds of "30 d", "12 h", "10 min".
 
     Raises:
-        ValueError: it is no such time.
+        ValueError: it is not such a time.
     """
     if match := _DAYS.fullmatch(text.strip()):
         return float(match[1]) * DAY_S

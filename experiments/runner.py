@@ -33,18 +33,18 @@ class Runner:
     Args:
         results: folder or URL.
         jobs: most runs at a time; None: as many as the machine serves.
-        tries: attempts of a run.
+        attempts: attempts of a run.
         console: for messages.
         allow_commands: run campaigns whose flows are programs (kind `command`), which is to run any code.
     """
 
     def __init__(
-        self, results: Path | str, jobs: int | None, tries: int, console: Console, allow_commands: bool = False
+        self, results: Path | str, jobs: int | None, attempts: int, console: Console, allow_commands: bool = False
     ) -> None:
         self._allow_commands = allow_commands
         self._results = results
         self._jobs = jobs
-        self._tries = tries
+        self._attempts = attempts
         self._console = console
         self._id = f"{socket.gethostname()}:{os.getpid()}"
         self._stop = threading.Event()
@@ -85,15 +85,17 @@ class Runner:
                     "starts the runner decides (./backchannel serve runner --allow-commands)"
                 )
             requests.name_campaign(store, number, plan.id)
-            options = Options(self._results, self._jobs, bool(request.force), tries=self._tries)
+            options = Options(self._results, self._jobs, bool(request.force), attempts=self._attempts)
             outcome = run_campaign(plan, options, TerminalReporter(self._console))
         except Exception as error:
-            known = exits.of_error(error)
-            if known is None:
+            explained = exits.of_error(error)
+            if explained is None:
                 # Ends the request, so that the site does not wait for ever. The traceback goes to the terminal.
-                requests.finish(store, number, requests.FAILED, f"a defect: {type(error).__name__}: {error}")
+                requests.finish(
+                    store, number, requests.FAILED, f"internal error: {type(error).__name__}: {error}; please report it"
+                )
                 raise
-            message, _ = known
+            message, _ = explained
             requests.finish(store, number, requests.FAILED, message)
             self._console.print(f"Request {number} failed: {message}", style="yellow", highlight=False)
             return False

@@ -67,7 +67,7 @@ def _event_text(event: engine.RunEvent) -> str:
         case engine.RunCompletedElsewhere():
             return "done by another runner"
         case engine.RunRetried():
-            return f"try {event.attempt} of {event.attempts} is not valid: {engine.first_problem(event.problems)}"
+            return f"attempt {event.attempt} of {event.attempts} is not valid: {engine.first_problem(event.problems)}"
         case engine.RunFailed():
             return f"given up after {event.after}: {engine.first_problem(event.problems)}"
         case engine.WorkerLost():

@@ -245,7 +245,7 @@ def _declared(node: Node, graph: Graph) -> list[Route]:
     Raises:
         TestbedError: a route names a node or link that does not exist, or a neighbour that cannot get its packets.
     """
-    found: list[Route] = []
+    routes: list[Route] = []
     for number, spec in enumerate(node.routes):
         problem = route_problem(number, node, graph)
         if problem is not None:
@@ -254,8 +254,8 @@ def _declared(node: Node, graph: Graph) -> list[Route]:
         targets = [DEFAULT_ROUTE] if spec.to == DEFAULT else [f"{end.address}/32" for end in graph.of_node[spec.to]]
         # A host has one address by which others reach it, whichever link its packets take.
         source = graph.of_node[node.name][0].address if node.kind == "host" else ""
-        found += [Route(target, peer.address, own.name, source) for target in targets]
-    return sorted(found, key=lambda route: route.subnet == DEFAULT_ROUTE)
+        routes += [Route(target, peer.address, own.name, source) for target in targets]
+    return sorted(routes, key=lambda route: route.subnet == DEFAULT_ROUTE)
 
 
 def route_problem(number: int, node: Node, graph: Graph) -> tuple[str, str] | None:
@@ -300,7 +300,9 @@ def _check_connected(graph: Graph) -> None:
     reached = {peer.node for _, peers in _breadth_first(start, graph, lambda _: True) for peer in peers}
     lost = sorted(set(nodes) - reached - {start})
     if lost:
-        raise TestbedError(f"'{start}' and '{lost[0]}' are not connected: a link between their two parts is missing")
+        raise TestbedError(
+            f"'{start}' and '{lost[0]}' are not connected: add a link between their parts of the network"
+        )
 
 
 def ipv6_of(address: str) -> str:

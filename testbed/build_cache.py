@@ -133,6 +133,4 @@ def lines(words: Sequence[str], log: Path, question: str = "", cwd: Path | None 
 def failure(words: Sequence[str], log: Path, question: str = "") -> TestbedError:
     """The error of a program that failed."""
     last = log.read_text(errors="replace").strip().splitlines()[-1:]
-    return TestbedError(
-        f"{words[0]} failed: {''.join(last)} ({f'{question} ' if question else ''}{log} has all it said)"
-    )
+    return TestbedError(f"{words[0]} failed: {''.join(last)} ({f'{question} ' if question else ''}full output: {log})")

@@ -57,12 +57,12 @@ Leg = tuple[Direction, Interface, Interface]
 
 
 def require_crates(scenario: Scenario, agents: Mapping[str, AgentClient]) -> None:
-    """Asks the program of each node that runs a scenario whether it has the crates of the user's.
+    """Checks that the program of each node has the user's crates.
 
-    The runner's own node is no evidence: a host has the one that `site` copied, a cell that of its start.
+    The runner's own node proves nothing: a host has the one that `site` copied, a cell that of its start.
 
     Raises:
-        TestbedError: a node has another state of a crate, or none.
+        TestbedError: a node has another version of a crate, or none.
     """
     for name, agent in agents.items() if scenario.crates else ():
         if reason := lacking(scenario.crates, agent.crates()):
@@ -372,10 +372,10 @@ class Conductor:
         return map_concurrently(self._pool, self._network.plan.nodes, action)
 
     def _set_addresses(self, node: str, present: bool, with_ipv6: bool = False) -> None:
-        wanted = (present, with_ipv6)
-        if self._addresses.get(node, (True, False)) != wanted:
+        required = (present, with_ipv6)
+        if self._addresses.get(node, (True, False)) != required:
             self._network.set_addresses(node, present, with_ipv6)
-            self._addresses[node] = wanted
+            self._addresses[node] = required
 
     def _apply_settings(self, scenario: Scenario, name: str) -> dict[str, str]:
         node = scenario.node(name)

@@ -72,10 +72,10 @@ def problems(report: Report, limits: Limits = LIMITS) -> list[Problem]:
     return reasons
 
 
-def _of(subject: str, found: Iterable[tuple[ProblemKind, str]], what: str = "") -> list[Problem]:
+def _of(subject: str, sentences: Iterable[tuple[ProblemKind, str]], what: str = "") -> list[Problem]:
     """Problems of a subject, whose kind and name their sentences begin with."""
     begin = f"{what}{subject}: " if subject else ""
-    return [Problem(kind, subject, f"{begin}{sentence}") for kind, sentence in found]
+    return [Problem(kind, subject, f"{begin}{sentence}") for kind, sentence in sentences]
 
 
 def _without_realtime(problem: Problem) -> Problem:
@@ -164,17 +164,20 @@ def _stall_problems(report: Report, limits: Limits) -> Iterator[tuple[ProblemKin
     cause = ""
     if stalls.queued_s is not None:
         cause = (
-            "; other programs used its CPU"
+            "; other programs used the CPU"
             if stalls.queued_share >= 0.5
-            else "; no other program used its CPU, so the hypervisor took it"
+            else "; no other program used the CPU, so the hypervisor took the time"
         )
     share = _stalled_share(report)
-    for exceeded, found, limit in (
+    for exceeded, measured, limit in (
         (stalls.longest_s > limits.stall_s, f"{stalls.longest_s * 1e3:.0f} ms", f"{limits.stall_s * 1e3:g} ms"),
         (share > limits.stalled_share, f"{share * 100:.1f} % of the time", f"{limits.stalled_share * 100:g} %"),
     ):
         if exceeded:
-            yield ProblemKind.STALLED, f"the emulator did not run for {found}; at most {limit} is allowed{cause}"
+            yield (
+                ProblemKind.STALLED,
+                f"the emulator was not scheduled for {measured}; at most {limit} is allowed{cause}",
+            )
 
 
 def _stalled_share(report: Report) -> float:

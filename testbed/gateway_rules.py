@@ -70,12 +70,12 @@ def uplinks(routes: Iterable[Mapping[str, Any]]) -> list[str]:
     Args:
         routes: of one version of IP, of all tables.
     """
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for route in routes:
         if route["dst"] == "default" and route.get("type", "unicast") == "unicast":
             hops = [route.get("dev"), *(hop.get("dev") for hop in route.get("nexthops", []))]
-            found |= dict.fromkeys(hop for hop in hops if hop)
-    return list(found)
+            addresses |= dict.fromkeys(hop for hop in hops if hop)
+    return list(addresses)
 
 
 def rejection_reason(
@@ -102,7 +102,7 @@ def rejection_reason(
     if name in uplinks(routes):
         return f"{name} carries the default route, by which devices reach the internet; name the interface behind it"
     if link.get("link_type") != "ether":
-        return f"{name} is no Ethernet interface ({link.get('link_type')}), so no device can be connected to it"
+        return f"{name} is not an Ethernet interface ({link.get('link_type')}), so no device can be connected to it"
     if link.get("master"):
         return f"{name} is a port of {link['master']}; name {link['master']}, or take it out first"
     if manager is not None:
@@ -156,7 +156,7 @@ def _network(text: str) -> ipaddress.IPv4Network:
     try:
         network = ipaddress.IPv4Network(text)
     except ValueError:
-        raise TestbedError(f"--subnet {text} is no IPv4 network; write one like 192.168.77.0/24") from None
+        raise TestbedError(f"--subnet {text} is not an IPv4 network; write one like 192.168.77.0/24") from None
     if not SHORTEST <= network.prefixlen <= LONGEST or not network.is_private:
         raise TestbedError(
             f"--subnet {text}: use a private network with a prefix from /{SHORTEST} to /{LONGEST}, like 192.168.77.0/24"
@@ -171,13 +171,13 @@ def name_servers(texts: Iterable[str]) -> list[str]:
         texts: of files like /etc/resolv.conf.
     """
     for text in texts:
-        found = []
+        servers = []
         for line in text.splitlines():
             words = line.split()
             if len(words) >= 2 and words[0] == "nameserver" and _is_usable(words[1]):
-                found.append(words[1])
-        if found:
-            return found
+                servers.append(words[1])
+        if servers:
+            return servers
     return []
 
 
@@ -238,9 +238,9 @@ def dropping_chains(ruleset: Mapping[str, Any], with_ipv6: bool) -> list[str]:
         with_ipv6: those for IPv6 alone count too.
     """
     families = ("ip", "inet", "ip6") if with_ipv6 else ("ip", "inet")
-    found = []
+    chains = []
     for entry in ruleset.get("nftables", []):
         chain = entry.get("chain", {})
         if chain.get("hook") == "forward" and chain.get("policy") == "drop" and chain.get("family") in families:
-            found.append(f"{chain['family']} {chain['table']} {chain['name']}")
-    return found
+            chains.append(f"{chain['family']} {chain['table']} {chain['name']}")
+    return chains

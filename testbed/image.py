@@ -136,7 +136,7 @@ def _suite() -> str:
 
 
 def _make(suite: str, kernel: str, folder: Path, log: Path) -> None:
-    tree, made = folder / "tree", folder / build_cache.BUILT
+    tree, built = folder / "tree", folder / build_cache.BUILT
     initramfs = "usr/share/initramfs-tools"
     # Before the packages that read these files are installed.
     early = f"""mkdir -p "$1/etc/initramfs-tools/conf.d" "$1/{initramfs}/modules.d"
@@ -165,8 +165,8 @@ printf '%s\\n' {" ".join(BOOT_DRIVERS)} >"$1/{initramfs}/modules.d/machines\""""
     for name in ("vmlinuz", "initrd"):
         files = sorted((tree / "boot").glob(f"{name}*"))
         if not files:
-            raise TestbedError(f"the system that was made has no {name} in /boot; {log} says more")
-        shutil.copy(files[-1], made / name)
-    with (made / "disk").open("wb") as disk:
+            raise TestbedError(f"the new system has no {name} in /boot; see {log}")
+        shutil.copy(files[-1], built / name)
+    with (built / "disk").open("wb") as disk:
         disk.truncate(DISK_BYTES)
-    build_cache.logged(["mkfs.ext4", "-q", "-F", "-d", str(tree), str(made / "disk")], log, "is the disk full?")
+    build_cache.logged(["mkfs.ext4", "-q", "-F", "-d", str(tree), str(built / "disk")], log, "is the disk full?")

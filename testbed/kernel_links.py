@@ -225,7 +225,9 @@ def _refuse_other(queue: Named, fixed: Mapping[str, float]) -> None:
     for name, value in fixed.items():
         if queue.options.get(name, value) != value:
             short = name.removesuffix("_s").removesuffix("_bytes")
-            raise TestbedError(f"'{short}' of the kernel's {queue.name} is {value:g} and has no other value")
+            raise TestbedError(
+                f"'{short}' of the kernel's {queue.name} must be {value:g}; the kernel has no other setting"
+            )
 
 
 def _dualpi2(options: Options) -> str:

@@ -139,7 +139,7 @@ class Lab:
         names = [host.name for host in self._hosts]
         if jump is not None:
             if JUMP in names:
-                raise TestbedError(f"a rehearsal behind a jump host calls that host {JUMP}; call yours otherwise")
+                raise TestbedError(f"a rehearsal names its jump host {JUMP}; rename your host")
             names.append(JUMP)
         for name in names:
             self._start(name)
@@ -237,7 +237,7 @@ class Lab:
         run(["ip", "link", "add", CONTROLLER, "type", "bridge"])
         run(["ip", "address", "add", f"{controller}/24", "dev", CONTROLLER])
         run(["ip", "link", "set", CONTROLLER, "up"])
-        known = []
+        host_keys = []
         if jump is not None:
             # Only the jump host is in both networks.
             run(["ip", "link", "add", BEHIND, "type", "bridge"])
@@ -245,11 +245,11 @@ class Lab:
             self._attach(JUMP, "mgmt-jump", CONTROLLER, MANAGEMENT, jump.host)
             self._attach(JUMP, "mgmt-behind", BEHIND, "mgmt1", gateway)
             name = jump.host if jump.port == 22 else f"[{jump.host}]:{jump.port}"
-            known.append(f"{name} {self._start_sshd(JUMP, jump.host, jump.port, public)}")
+            host_keys.append(f"{name} {self._start_sshd(JUMP, jump.host, jump.port, public)}")
         for number, host in enumerate(self._hosts):
             self._attach(host.name, f"mgmt-{number}", bridge, MANAGEMENT, host.address)
-            known.append(f"{host.address} {self._start_sshd(host.name, host.address, 22, public)}")
-        ssh.known_hosts.write_text("\n".join(known) + "\n")
+            host_keys.append(f"{host.address} {self._start_sshd(host.name, host.address, 22, public)}")
+        ssh.known_hosts.write_text("\n".join(host_keys) + "\n")
 
     def _attach(self, name: str, port: str, bridge: str, interface: str, address: str) -> None:
         """Connects a host to a bridge."""

@@ -114,7 +114,7 @@ class ModemLink(EmulatedLink):
     The profile's forward direction runs from node1 to node2.
 
     Raises:
-        TestbedError: there is no such profile.
+        TestbedError: unknown profile.
     """
 
     def __init__(self, node1: Any, node2: Any, profile: str = "dialup-28.8", **others: Any) -> None:

@@ -121,7 +121,7 @@ class DirectionAudit(Part):
     entered_packets: int = 0
     #: Packets that left and had not entered, apart from reported duplicates. Unit: packet.
     invented_packets: int = 0
-    #: On a line with jitter: packets for which it reported nothing, or more than its declared jitter. Unit: packet.
+    #: On a link with jitter: packets for which it reported nothing, or more than its declared jitter. Unit: packet.
     jitter_unexplained_packets: int = 0
     #: How long after its time each packet left.
     lateness_s: Lateness = Lateness()
@@ -135,14 +135,14 @@ class DirectionAudit(Part):
     queue_limit_packets: int | None = None
     #: Achieved over declared rate, minus 1, of the second that deviates most; null if not measured. Unit: 1.
     rate_error: float | None = None
-    #: The same as a number of bytes that each packet takes in addition to its declared size on the line. Unit: byte.
+    #: The same as a number of bytes that each packet takes in addition to its declared size on the link. Unit: byte.
     rate_error_bytes: float | None = None
     #: Busy time over which the rate was measured. Unit: s.
     rate_measured_s: float = 0.0
     #: Packets that left after a packet that had entered later. Behind a policy that reorders, of the same flow. Unit:
     #: packet.
     reordered_packets: int = 0
-    #: Packets that did not leave, although the line had time for them and reported no drop or loss. Unit: packet.
+    #: Packets that did not leave, although the link had time for them and reported no drop or loss. Unit: packet.
     swallowed_packets: int = 0
     #: Checks that were not made, with the reason: `all`, `rate`, `transit`, `queue`.
     unchecked: Mapping[str, str] = NOTHING

@@ -99,7 +99,7 @@ def lacking(crates: Iterable[CrateUsed], digests: Mapping[str, str]) -> str | No
             return f"the node binary has no crate '{crate.name}'"
         if has != crate.sha256:
             return (
-                f"the node binary has another state of the crate '{crate.name}' ({has[:12]}) than is asked for "
+                f"the node binary has another version of the crate '{crate.name}' ({has[:12]}) than is asked for "
                 f"({crate.sha256[:12]})"
             )
     return None
@@ -153,7 +153,7 @@ class Scenario(node_types.Scenario):
         """One direction of the link of that name.
 
         Raises:
-            TestbedError: there is no such link.
+            TestbedError: unknown link.
         """
         return self.link(link).direction(way)
 
@@ -183,12 +183,12 @@ class ScenarioDocument:
         Raises:
             TestbedError: it is none.
         """
-        known = {name: self.document[name] for name in Scenario.field_names() if self.document.get(name) is not None}
+        fields = {name: self.document[name] for name in Scenario.field_names() if self.document.get(name) is not None}
         # Imports recorded the names of files there.
-        if "snaplen" not in known.get("capture", {}):
-            known.pop("capture", None)
+        if "snaplen" not in fields.get("capture", {}):
+            fields.pop("capture", None)
         try:
-            return Scenario.read(known)
+            return Scenario.read(fields)
         except DocumentError as error:
             raise TestbedError(f"a scenario cannot be read: {error}") from None
 
@@ -204,8 +204,8 @@ def _find(kind: str, items: Mapping[str, T], name: str) -> T:
     try:
         return items[name]
     except KeyError:
-        known = ", ".join(items) or "none"
-        raise TestbedError(f"the scenario has no {kind} '{name}'; it has: {known}") from None
+        existing = ", ".join(items) or "none"
+        raise TestbedError(f"the scenario has no {kind} '{name}'; it has: {existing}") from None
 
 
 def of_flow(stack: Named, flow: Flow) -> Named:

@@ -98,7 +98,7 @@ def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> 
         return Verdict([f"{file}: this is too large to be checked here; ./backchannel validate has no such limit"])
     if done.returncode != 0 or not done.stdout:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        return Verdict([f"{file}: the check failed, which is a defect of Backchannel: {last[:200]}"])
+        return Verdict([f"{file}: internal error in the check: {last[:200]}; please report it"])
     answer = json.loads(done.stdout)
     scenario = answer.pop("scenario")
     return Verdict(**answer, scenario=None if scenario is None else Scenario.read(scenario))

@@ -41,7 +41,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ComparedValue:
     """A metric of one subject."""
 
     estimate: Estimate
@@ -62,7 +62,7 @@ class Row:
     name: str
     subject: str
     unit: str
-    cells: list[Cell | None]
+    cells: list[ComparedValue | None]
     #: Whether no campaign asks about it; and how many comparisons share the error.
     exploratory: bool
     family: int
@@ -94,7 +94,7 @@ class DifferenceState(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Bar:
-    """A difference and its confidence interval, as shares of the farthest end in the row; 0 is no difference."""
+    """A difference and its confidence interval, as shares of the farthest end in the row; 0 means no difference."""
 
     low: float
     high: float
@@ -115,23 +115,26 @@ Asked = Callable[[Subject, Subject], Question | None]
 def rows_of(subjects: Sequence[Subject], asked: Asked, details: bool = True) -> list[Row]:
     """Every metric and flow with the subjects' means and their differences from the first."""
     question_to = {subject.key: asked(subjects[0], subject) for subject in subjects[1:]}
-    wanted = {question.quantity[:2] for question in question_to.values() if question is not None}
+    asked_about = {question.quantity[:2] for question in question_to.values() if question is not None}
     kinds_present = dict.fromkeys(
-        kind for subject in subjects for kind in subject.values if details or not is_detail(kind[0]) or kind in wanted
+        kind
+        for subject in subjects
+        for kind in subject.values
+        if details or not is_detail(kind[0]) or kind in asked_about
     )
     kinds = sorted(kinds_present, key=lambda kind: (order(kind[0]), kind[1]))
     first = subjects[0].values if subjects else {}
     rows = []
     for name, subject in kinds:
         unit = next(subject.units[name] for subject in subjects if name in subject.units)
-        cells: list[Cell | None] = []
+        cells: list[ComparedValue | None] = []
         for subject_ in subjects:
             values, question = subject_.values.get((name, subject)), question_to.get(subject_.key)
             quantity, word, compared = Quantity(name, subject, unit), "", None
             if question is not None and values and quantity[:2] in first:
                 compared = question.judged(quantity, first[quantity[:2]], values)
                 word = verdict(question.better_of(quantity), compared)
-            cells.append(Cell(estimate(name, unit, list(values.values())), compared, word) if values else None)
+            cells.append(ComparedValue(estimate(name, unit, list(values.values())), compared, word) if values else None)
         exploratory = all(question is None or question.is_exploratory(quantity) for question in question_to.values())
         families = {question.comparisons(quantity) for question in question_to.values() if question is not None}
         rows.append(Row(name, subject, unit, cells, exploratory, max(families, default=1)))

@@ -20,12 +20,12 @@ def matched(reference: Sequence[Flow], flows: Sequence[Flow], by_hand: Mapping[s
         flows: of another.
         by_hand: names of flows to names of the reference, or to "" for no match; it comes before all else.
     """
-    known = list(_named(reference))
-    free = [name for name in known if name not in by_hand.values()]
-    found = {name: of for name, of in by_hand.items() if of in known}
+    reference_names = list(_named(reference))
+    free = [name for name in reference_names if name not in by_hand.values()]
+    assigned = {name: of for name, of in by_hand.items() if of in reference_names}
     open_flows = {name: flow for name, flow in _named(flows).items() if name not in by_hand}
     for name in [name for name in open_flows if name in free]:
-        found[name] = name
+        assigned[name] = name
         free.remove(name)
         del open_flows[name]
     roles = {name: _role(flow) for name, flow in _named(reference).items()}
@@ -33,10 +33,10 @@ def matched(reference: Sequence[Flow], flows: Sequence[Flow], by_hand: Mapping[s
         for name, flow in list(open_flows.items()):
             match = next((other for other in free if alike(roles[other], _role(flow))), None)
             if match is not None:
-                found[name] = match
+                assigned[name] = match
                 free.remove(match)
                 del open_flows[name]
-    return found
+    return assigned
 
 
 def _named(flows: Sequence[Flow]) -> dict[str, Flow]:
@@ -51,7 +51,7 @@ def _same_role(one: tuple[str, str, str], other: tuple[str, str, str]) -> bool:
 
 
 def _same_kind_elsewhere(one: tuple[str, str, str], other: tuple[str, str, str]) -> bool:
-    # Between the same sides, a flow of the other direction is no match.
+    # Between the same sides, a flow of the other direction does not match.
     return one[0] == other[0] and {*one[1:]} != {*other[1:]}
 
 

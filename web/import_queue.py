@@ -142,14 +142,14 @@ class ImportQueue:
         Raises:
             QueueFull: too many uploads wait.
         """
-        made = self._folder / "uploads" / secrets.token_hex(8)
+        upload = self._folder / "uploads" / secrets.token_hex(8)
         with self._lock:
             if len(self._locks) >= MOST_WAITING:
                 raise QueueFull(f"{MOST_WAITING} uploads wait already; try again when some of them are done.")
-            with _exclusive(made.parent):
-                made.mkdir(mode=0o700)
-                self._locks[made] = _locked(made)
-        return made
+            with _exclusive(upload.parent):
+                upload.mkdir(mode=0o700)
+                self._locks[upload] = _locked(upload)
+        return upload
 
     def release(self, folder: Path) -> None:
         """Deletes an upload's files."""
@@ -190,7 +190,7 @@ class ImportQueue:
             # First the files go, then the state says that it ended.
             self.release(folder)
             # A reader that was killed left an unfinished run.
-            self._store.sweep_incoming()
+            self._store.sweep()
             upload.state = state
 
 
@@ -268,4 +268,4 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
     try:
         return imported_run(stdout)
     except ValueError:
-        raise ImportFailed("the reader's answer is not understood, which is a defect of Backchannel") from None
+        raise ImportFailed("internal error: the reader's answer cannot be parsed; please report it") from None

@@ -82,7 +82,7 @@ _making: ContextVar[_Page | None] = ContextVar("making", default=None)
 
 
 def show(done: int, runs: int) -> None:
-    """Notes how many of the runs that a page needs were read (Queries.show)."""
+    """Records how many of the runs that a page needs were read (Queries.show)."""
     if (page := _making.get()) is not None:
         page.done, page.runs = done, runs
 

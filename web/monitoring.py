@@ -11,10 +11,11 @@ from flask import Blueprint, Response, current_app, g, jsonify
 from analysis.store import Store, StoreError, requests
 from analysis.store.schema import campaign, request, run
 from analysis.verifying import damaged_rows
+from testbed.units import number_of
 
 blueprint = Blueprint("monitoring", __name__)
 
-#: With less free space the store's next run may not land.
+#: With less free space the next run may not fit into the store.
 LEAST_FREE_BYTES = 200_000_000
 OK = "ok"
 #: Pause between looks at all rows. One takes about 2 s for 1,000 runs.
@@ -89,7 +90,9 @@ def _store(store: Store) -> str:
 def _runner(store: Store) -> str:
     waiting = requests.waiting(store)
     if waiting and not requests.runners(store):
-        return f"{waiting} requests wait and no runner is there; start './backchannel serve runner'"
+        return (
+            f"{number_of(waiting, 'request')} waiting, but no runner is connected; start './backchannel serve runner'"
+        )
     return OK
 
 

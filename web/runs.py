@@ -30,14 +30,14 @@ from analysis.metrics import pace
 from analysis.question import is_detail
 from analysis.records import PACKED, PLAIN
 from analysis.registry import plugin_of
-from analysis.runs import Flow, Line as RunLine, Unmeasured
+from analysis.runs import Flow, Line, Unmeasured
 from analysis.store import notes
 from analysis.store.rows import RunRow
 from analysis.transports import has_segments
 from testbed import commands, fidelity, kernel_links
 from testbed.report import DirectionReport, Measurement, Report
 from testbed.scenario import DIRECTIONS, Scenario
-from web import crossing, fates, packet_filter, run_story, run_view
+from web import crossing, fates, packet_filter, run_summary, run_view
 from web.cache import derived
 from web.campaign_data import order
 from web.campaign_exports import network_file
@@ -78,7 +78,7 @@ class Segment(TypedDict):
 
 
 @dataclass(frozen=True)
-class Line:
+class ReportedDirection:
     """A direction of a link in a run's report, with its calibration if there was one."""
 
     link: str
@@ -100,10 +100,12 @@ def _queue_figures(scenario: Scenario, link: str, direction: str) -> tuple[str, 
 @blueprint.get("/runs")
 def find() -> Any:
     """The run whose id begins with `q`, as people copy it from a terminal."""
-    wanted = request.args.get("q", "").strip().lower()
-    run_ids = g.store.run_ids(wanted, 2) if len(wanted) >= 4 else []
+    prefix = request.args.get("q", "").strip().lower()
+    run_ids = g.store.run_ids(prefix, 2) if len(prefix) >= 4 else []
     if len(run_ids) != 1:
-        abort(404, f"Unknown run {wanted}: no id begins so." if not run_ids else f"Several runs begin with {wanted}.")
+        abort(
+            404, f"Unknown run {prefix}: no id begins with it." if not run_ids else f"Several runs begin with {prefix}."
+        )
     return redirect(url_for("runs.show", run_id=run_ids[0]))
 
 
@@ -115,7 +117,9 @@ def show(run_id: str) -> str:
     report = manifest.report
     calibrated = {(line.link, str(line.direction)): line for line in manifest.calibration}
     lines = [
-        Line(link, direction, counters, calibrated.get((link, direction)), _queue_figures(scenario, link, direction))
+        ReportedDirection(
+            link, direction, counters, calibrated.get((link, direction)), _queue_figures(scenario, link, direction)
+        )
         for link, direction, counters in (report.directions() if report else ())
     ]
     counted = StoredRun(g.store, run).is_counted
@@ -176,8 +180,8 @@ def show(run_id: str) -> str:
         wider=fidelity.wider(scenario.fidelity),
         topology=network_picture(scenario),
         range=(request.args.get("from", ""), request.args.get("to", "")),
-        story=run_story.tell(scenario, run.metrics, report),
-        most_outcomes=run_story.MOST_OUTCOMES,
+        summary=run_summary.summarize(scenario, run.metrics, report),
+        most_outcomes=run_summary.MOST_OUTCOMES,
         packet_words=packet_filter.words(),
         shown=sorted(run.metrics, key=lambda row: (is_detail(row.name), order(row.name), row.subject))[:400],
     )
@@ -186,7 +190,7 @@ def show(run_id: str) -> str:
 def _added(counted: bool) -> list[RunKind]:
     """The figures of other packages that this run can have."""
     added = (kind for kind in FIGURES.values() if plugin_of(kind.module))
-    return [kind for kind in added if kind.subject in (Flow, RunLine) or not counted]
+    return [kind for kind in added if kind.subject in (Flow, Line) or not counted]
 
 
 @blueprint.get("/api/runs/<run_id>/conversations")
@@ -375,10 +379,10 @@ def figure(run: StoredRun, kind: str, of: str | None = None) -> Figure:
     """A figure of a flow or a line; without `of`, of the one that the address asks for."""
     if kind not in FIGURES:
         abort(404, f"Unknown plot {kind}; allowed: {', '.join(FIGURES)}.")
-    of, known = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
-    if of and of not in known:
+    of, existing = request.args.get("flow", "") if of is None else of, run_view.names(run, kind)
+    if of and of not in existing:
         what = "queue" if FIGURES[kind].per == "line" else "flow"
-        abort(404, f"Unknown {what} {of[:80]!r}; this run has: {', '.join(dict.fromkeys(known[:20]))}.")
+        abort(404, f"Unknown {what} {of[:80]!r}; this run has: {', '.join(dict.fromkeys(existing[:10]))}.")
     low, high = _range(run.row)
     return run_view.figure(run, kind, of, high - low)
 

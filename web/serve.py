@@ -40,7 +40,7 @@ def serve(
 
     Raises:
         StoreError: the results folder cannot be used.
-        BadRequest: others could reach the site without a token, or there is no such address.
+        BadRequest: others could reach the site without a token, or this machine does not have the address.
         TestbedError: the port is taken.
     """
     token = read_token(token_file)

@@ -73,14 +73,14 @@ class CapturedLine(Line):
 
     def _route(self, flow: CapturedFlow, *, back: bool = False) -> list[tuple[str, str, str]]:
         """Between the addresses that the flow's connections use."""
-        known = flow.connections
-        if known.is_empty():
+        connections = flow.connections
+        if connections.is_empty():
             return (
                 self._network.between(flow.receiver, flow.sender)
                 if back
                 else self._network.between(flow.sender, flow.receiver)
             )
-        source, target = known["client"][0], known["server"][0]
+        source, target = connections["client"][0], connections["server"][0]
         return self._network.path(target, source) if back else self._network.path(source, target)
 
     def rate_at(self, t_s: float) -> float:
@@ -193,7 +193,7 @@ class CapturedLine(Line):
             MissingCapture: the run kept no telemetry of its links, or the kernel counted all packets together.
         """
         if self._telemetry["count"].is_not_null().any():
-            raise MissingCapture(f"the kernel's queue of {self.name} does not count acks apart")
+            raise MissingCapture(f"the kernel's queue of {self.name} does not count acks separately")
         acks = self._telemetry.filter(pl.col("pure_ack"))
         return dict(acks.group_by("event").len().iter_rows())
 

@@ -30,7 +30,7 @@ def timeouts(at_sender: pl.DataFrame) -> pl.DataFrame:
     - At least LEAST_RTO_S have passed since that byte was last sent (`waited_s`).
     - No ack arrived in the REACTION_S before: a selective ack may trigger a retransmission at once (RFC 6675, 8985).
     - No ack of new data arrived in the TRIGGER_S before.
-    - It is no fast retransmission, unless the byte had been retransmitted before: a lost retransmission leaves Reno and
+    - It is not a fast retransmission, unless the byte was retransmitted before: a lost retransmission leaves Reno and
       its successors only the timer (RFC 5681 3.2).
 
     A tail loss probe of a flight of one segment looks like a timeout and counts as one.

@@ -41,7 +41,7 @@ class QuicFlow(CapturedFlow):
         Raises:
             Unmeasured: always.
         """
-        raise Unmeasured(f"the packets of flow {self.name} are QUIC's, and this needs segments of TCP")
+        raise Unmeasured(f"flow {self.name} is QUIC, but this needs TCP segments")
 
     def _segments(self, node: str) -> pl.DataFrame:
         return self.rows(())
@@ -63,9 +63,7 @@ class QuicFlow(CapturedFlow):
         files = self._files(node)
         path = None if self.tables.folder is None else self.tables.folder / TABLE
         if path is None or not path.is_file():
-            raise MissingCapture(
-                f"flow {self.name} is QUIC, and the run has no table of packets of UDP: repeat the run"
-            )
+            raise MissingCapture(f"flow {self.name} is QUIC, but the run has no table of UDP packets: repeat the run")
         addresses = self.tables.addresses
         ends = [addresses.get(end, []) for end in (self.sender, self.receiver)]
         ports = ["first", "second"]
@@ -80,7 +78,7 @@ class QuicFlow(CapturedFlow):
             & pl.col("dst").is_in(ends[1])
             & (pl.col(ports[1]) == self.spec.port)
         )
-        found = (
+        packets_by_time = (
             parquet.scan(path)
             .filter(is_ours)
             .select(
@@ -89,7 +87,7 @@ class QuicFlow(CapturedFlow):
                 pl.col("ip_len").cast(pl.Int64).alias("packet_bytes"),
             )
         )
-        return found.sort("t_s", maintain_order=True).collect()
+        return packets_by_time.sort("t_s", maintain_order=True).collect()
 
     @property
     def has_only_logs(self) -> bool:

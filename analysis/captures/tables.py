@@ -107,7 +107,7 @@ class Tables:
         """
         files = self.files_at(node, link)
         if not files:
-            raise MissingCapture("nothing was captured here: capture.at of the campaign says where")
+            raise MissingCapture("this interface was not captured: capture.at of the campaign selects interfaces")
         rows = self.source.lazy().filter(pl.col("file").is_in(files), self.during(from_s, to_s))
         return rows.select("file", "conn", self.t_s, *columns).collect()
 

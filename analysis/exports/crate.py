@@ -61,8 +61,8 @@ def write(campaign: StoredCampaign, path: Path, author: str = "", licence: str =
     Raises:
         AnalysisError: none of its runs is in the store, or a file was modified.
     """
-    found = (campaign.store.run(run_id) for run_id in _run_ids(campaign.row))
-    runs = [run for run in found if run is not None]
+    stored = (campaign.store.run(run_id) for run_id in _run_ids(campaign.row))
+    runs = [run for run in stored if run is not None]
     if not runs:
         raise AnalysisError(f"campaign {campaign.row.name} has no runs: there is nothing to bundle")
     with writing(path):
@@ -74,8 +74,8 @@ def _write(campaign: StoredCampaign, runs: Sequence[RunRow], path: Path, author:
     prefix = f".{path.name}-"
     sweep(path.parent, prefix)
     with ScratchFolder(path.parent, prefix) as scratch:
-        made = _generated(campaign, runs, scratch)
-        files = {name: (file.stat().st_size, _sha256(file), file) for name, file in made.items()}
+        generated = _generated(campaign, runs, scratch)
+        files = {name: (file.stat().st_size, _sha256(file), file) for name, file in generated.items()}
         names = [*files, *(f"runs/{run.id}/{file.path}" for run in runs for file in run.files)]
         of_means = campaign.means() if any(run.state == "valid" for run in runs) else None
         preview = scratch / PREVIEW
@@ -102,32 +102,32 @@ def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dic
     from analysis.figures.printed import save
 
     campaign = of.row
-    made = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
-    made[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
-    made["campaign.yaml"].write_text(campaign.text)
+    generated = {CAMPAIGN: scratch / CAMPAIGN, "campaign.yaml": scratch / "campaign.yaml"}
+    generated[CAMPAIGN].write_text(json.dumps(_document(campaign, runs), indent=1, sort_keys=True) + "\n")
+    generated["campaign.yaml"].write_text(campaign.text)
     if all(run.state != "valid" for run in runs):
-        return made
+        return generated
     of_means = of.means()
     for name, frame in (("values", of.values()), ("means", of_means)):
-        made[f"tables/{name}.csv"] = scratch / f"{name}.csv"
-        write_table(frame, made[f"tables/{name}.csv"])
+        generated[f"tables/{name}.csv"] = scratch / f"{name}.csv"
+        write_table(frame, generated[f"tables/{name}.csv"])
     with suppress(AnalysisError):  # its file has no figure, or there is no value for it
         figure = of.plot("figure")
         for ending in ("svg", "pdf"):
-            made[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
-            save(figure, made[f"{OWN_FIGURE}.{ending}"])
+            generated[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
+            save(figure, generated[f"{OWN_FIGURE}.{ending}"])
     for metric in FIGURES:
         if metric in set(of_means["metric"]):
             for ending in ("svg", "pdf"):
-                made[f"figures/{metric}.{ending}"] = scratch / f"{metric}.{ending}"
-                save(charts.bars(of_means, metric), made[f"figures/{metric}.{ending}"])
+                generated[f"figures/{metric}.{ending}"] = scratch / f"{metric}.{ending}"
+                save(charts.bars(of_means, metric), generated[f"figures/{metric}.{ending}"])
                 try:
                     over = charts.sweep(of_means, metric)
                 except AnalysisError:  # no swept field, or more than one, has quantities
                     continue
-                made[f"figures/{metric}-sweep.{ending}"] = scratch / f"{metric}-sweep.{ending}"
-                save(over, made[f"figures/{metric}-sweep.{ending}"])
-    return made
+                generated[f"figures/{metric}-sweep.{ending}"] = scratch / f"{metric}-sweep.{ending}"
+                save(over, generated[f"figures/{metric}-sweep.{ending}"])
+    return generated
 
 
 def _document(campaign: CampaignRow, runs: Sequence[RunRow]) -> dict[str, Any]:
@@ -237,7 +237,7 @@ def _moment(seconds: float) -> str:
 
 def _format(name: str) -> str:
     plain = name.removesuffix(".gz")
-    known = {
+    mime_types = {
         ".pcap": "application/vnd.tcpdump.pcap",
         ".parquet": "application/vnd.apache.parquet",
         ".jsonl": "application/jsonl",
@@ -245,7 +245,7 @@ def _format(name: str) -> str:
     }
     if name != plain:
         return "application/gzip"
-    return known.get(PurePosixPath(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
+    return mime_types.get(PurePosixPath(name).suffix) or mimetypes.guess_type(name)[0] or "application/octet-stream"
 
 
 def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]) -> None:
@@ -266,7 +266,7 @@ def _zip(path: Path, metadata: bytes, files: Mapping[str, tuple[int, str, Path]]
                     target.write(chunk)
             if seen.hexdigest() != digest:
                 raise AnalysisError(
-                    f"checksum mismatch: {file} is corrupt or was modified since its run landed; {REPEAT}"
+                    f"checksum mismatch: {file} is corrupt or was modified after its run was stored; {REPEAT}"
                 )
 
 

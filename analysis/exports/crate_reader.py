@@ -24,7 +24,7 @@ from analysis.exports.crate import OF_CAMPAIGN, VERSION
 from analysis.exports.unpack import CAMPAIGN, MOST_METADATA_BYTES, BundleError, json_object
 from analysis.metrics import Measured
 from analysis.results import RENAMED, MetricValue, line_name
-from analysis.store import Landing, Store, StoreError
+from analysis.store import PendingRun, Store, StoreError
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from testbed import confined
@@ -136,7 +136,7 @@ def read(store: Store, path: Path, rules: Rules) -> Bundle:
     Raises:
         AnalysisError: it is not a bundle, or something in it is not what its metadata say; the store is as it was.
     """
-    scratch = store.incoming("bundle")
+    scratch = store.staging_folder("bundle")
     try:
         described = _unpacked(path, scratch)
         document = _checked(_load(scratch / CAMPAIGN), described)
@@ -187,21 +187,21 @@ def _checked(document: dict[str, Any], described: Mapping[str, tuple[int, str]])
 def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]) -> Iterator[str]:
     ids = {run.id for run in document.runs}
     if len(ids) < len(document.runs):
-        yield "a run is in it twice"
+        yield "a run occurs twice"
     for run in document.runs:
         if (run.state == "valid") == bool(run.problems):
-            yield f"run {run.id} is neither valid without problems nor invalid with some"
+            yield f"the state of run {run.id} contradicts its list of problems"
         if len({(row.metric, row.subject) for row in run.metrics}) < len(run.metrics):
-            yield f"a metric of run {run.id} is there twice"
+            yield f"a metric of run {run.id} occurs twice"
         declared = {f"runs/{run.id}/{file.path}": (file.bytes, file.sha256) for file in run.files}
         listed = {name: its for name, its in described.items() if name.startswith(f"runs/{run.id}/")}
         if declared != listed:
-            yield f"the files of run {run.id} are not those that the bundle describes"
+            yield f"the files of run {run.id} do not match their description in the bundle"
     if len({(point, repetition) for point, repetition, _ in document.members}) < len(document.members):
-        yield "a repetition of a parameter combination is there twice"
+        yield "a repetition of a parameter combination occurs twice"
     for point, _, run_id in document.members:
         if point >= len(document.points):
-            yield f"run {run_id} belongs to a parameter combination that is not there"
+            yield f"run {run_id} belongs to a parameter combination that is missing"
     if unowned := ids - {run_id for _, _, run_id in document.members}:
         yield f"run {min(unowned)} belongs to no parameter combination"
 
@@ -209,21 +209,21 @@ def _problems(document: BundleDocument, described: Mapping[str, tuple[int, str]]
 def _store(store: Store, document: BundleDocument, scratch: Path, files: int, rules: Rules) -> Bundle:
     campaign = NewCampaign.of(document.campaign)
     _compare(store, campaign, document)
-    known = store.valid_runs([run.id for run in document.runs])
-    new = [run for run in document.runs if run.id not in known]
+    stored = store.valid_runs([run.id for run in document.runs])
+    new = [run for run in document.runs if run.id not in stored]
     prepared = [_prepare(run, scratch / "runs" / run.id, rules) for run in new]
-    landings = []
-    for landing, _ in prepared:
-        folder = store.incoming(landing.run_id)
+    pending_runs = []
+    for pending, _ in prepared:
+        folder = store.staging_folder(pending.run_id)
         folder.rmdir()
-        landing.folder.rename(folder)
-        landings.append(replace(landing, folder=folder))
+        pending.folder.rename(folder)
+        pending_runs.append(replace(pending, folder=folder))
     points = [[(field, value) for field, value in pairs] for pairs in document.points]
     try:
-        landed = store.land_campaign(campaign, points, document.members, landings)
+        landed = store.commit_campaign(campaign, points, document.members, pending_runs)
     except StoreError as error:
-        for landing in landings:
-            shutil.rmtree(landing.folder, ignore_errors=True)
+        for pending in pending_runs:
+            shutil.rmtree(pending.folder, ignore_errors=True)
         raise BundleError(str(error)) from None
     verdicts = [verdict for _, verdict in prepared if verdict is not None]
     return Bundle(campaign.id, campaign.name, files, len(document.runs), landed, len(verdicts), sum(verdicts))
@@ -244,7 +244,7 @@ def _compare(store: Store, campaign: NewCampaign, document: BundleDocument) -> N
         )
 
 
-def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool | None]:
+def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[PendingRun, bool | None]:
     """What is stored of a run, and whether its values differ from the bundle's; None: it has no captures."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = Documents(run.scenario, run.manifest)
@@ -258,15 +258,15 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool
     except (MistypedValue, TestbedError, AnalysisError, StoreError) as error:
         raise BundleError(f"run {run.id}: {error}") from None
     try:
-        wanted = rules.identity(run.backend, scenario, run.scenario, report)
+        expected_id = rules.identity(run.backend, scenario, run.scenario, report)
     except Exception as error:  # noqa: BLE001 (options of mechanisms may be anything)
         raise BundleError(f"run {run.id}: this version cannot run its scenario: {error}") from None
-    if wanted not in (None, run.id):
+    if expected_id not in (None, run.id):
         raise BundleError(
-            f"run {run.id}: its id is not that of its scenario: another version made it, or it was modified"
+            f"run {run.id}: its id does not match its scenario: another version wrote it, or it was modified"
         )
     if (run.seed, run.duration_s) != (scenario.seed, scenario.duration_s):
-        raise BundleError(f"run {run.id}: its seed or duration is not that of its scenario")
+        raise BundleError(f"run {run.id}: its seed or duration does not match its scenario")
     bundled = _values(run.metrics)
     try:
         measured = rules.measure(folder, scenario, report)
@@ -278,9 +278,9 @@ def _prepare(run: BundledRun, folder: Path, rules: Rules) -> tuple[Landing, bool
     else:
         values = list(measured.rows)
     documents.write(folder)
-    landing = Landing(run.id, run.backend, documents, values, run.problems, run.attempt, folder)
+    pending = PendingRun(run.id, run.backend, documents, values, run.problems, run.attempt, folder)
     # This version may have more metrics than the one that made the bundle.
-    return landing, None if measured is None else not _by_key(bundled).items() <= _by_key(values).items()
+    return pending, None if measured is None else not _by_key(bundled).items() <= _by_key(values).items()
 
 
 def _by_key(values: Sequence[MetricValue]) -> dict[tuple[str, str], float]:

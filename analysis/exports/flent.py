@@ -26,7 +26,7 @@ from analysis.errors import AnalysisError, writing
 from analysis.exchanges import datagrams
 
 VERSION = 4
-#: More than this, unpacked, is no results file.
+#: Limit of an unpacked results file.
 MOST_BYTES = 1 << 29
 #: Versions before 4 hold raw values of these series as they were measured, and not in the series' unit.
 _MS_OF_RATE = "UDP"
@@ -50,17 +50,17 @@ def read(path: Path) -> FlentData:
     """Reads a results file, of any version up to 4; gzip and bzip2 are recognised by content.
 
     Raises:
-        AnalysisError: it cannot be read, or is no results file; the message says why.
+        AnalysisError: it cannot be read, or is not a results file.
     """
     document = _parse(path)
     if not isinstance(document, dict) or not {"metadata", "x_values", "results"} <= document.keys():
-        raise AnalysisError(f"{path} is no Flent results file: it has no metadata, x_values and results")
+        raise AnalysisError(f"{path} is not a Flent results file: it has no metadata, x_values and results")
     version = document.get("version", 1)
     if not isinstance(version, int) or not 1 <= version <= VERSION:
         raise AnalysisError(f"{path}: unsupported version {version} of Flent's format (supported: 1 to {VERSION})")
     metadata, xs, results = document["metadata"], document["x_values"], document["results"]
     if not isinstance(metadata, dict) or not isinstance(results, dict) or not isinstance(xs, list):
-        raise AnalysisError(f"{path} is no Flent results file: metadata, x_values or results are of the wrong kind")
+        raise AnalysisError(f"{path} is not a Flent results file: metadata, x_values or results are of the wrong kind")
     for name, values in results.items():
         if not isinstance(values, list) or len(values) != len(xs):
             raise AnalysisError(f"{path}: series '{name}' does not have a value for each of {len(xs)} x values")
@@ -93,11 +93,11 @@ def _parse(path: Path) -> Any:
     except (OSError, EOFError, zlib.error) as error:
         raise AnalysisError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if len(text) > MOST_BYTES:
-        raise AnalysisError(f"{path} holds more than {MOST_BYTES >> 20} MiB: that is no Flent results file")
+        raise AnalysisError(f"{path} is not a Flent results file: it holds more than {MOST_BYTES >> 20} MiB")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise AnalysisError(f"{path} is no Flent results file: {error}") from None
+        raise AnalysisError(f"{path} is not a Flent results file: {error}") from None
 
 
 def _raw(name: str, points: list[Mapping[str, Any]], version: int) -> list[tuple[str, float, float]]:
@@ -150,10 +150,10 @@ def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
         key = names[flow] if suffix == "" else f"{names[flow]}::{suffix}"
         results[key] = _on_grid(frame, x_values, held=is_held)
         raw[key] = [{"t": t0_s + t_s, "val": value} for t_s, value in frame.iter_rows()]
-        known = [value for value in results[key] if value is not None]
+        samples = [value for value in results[key] if value is not None]
         meta[key] = {"UNITS": unit, "FLOW": flow}
-        if known:
-            meta[key] |= {"MEAN_VALUE": math.fsum(known) / len(known)}
+        if samples:
+            meta[key] |= {"MEAN_VALUE": math.fsum(samples) / len(samples)}
     if not any(value is not None for values in results.values() for value in values):
         raise AnalysisError("no flow of this run was captured where it is needed: there is nothing to write")
     for way in ("TCP download", "TCP upload"):

@@ -76,9 +76,9 @@ def _described(bundle: zipfile.ZipFile, most_bytes: int) -> dict[str, tuple[int,
     for name in (*members, *names):
         parts = PurePosixPath(name).parts
         if name.startswith("/") or "\\" in name or "\0" in name or ".." in parts or not parts:
-            raise BundleError(f"the name '{name}' leaves the bundle's folder")
+            raise BundleError(f"file name '{name}' points outside the bundle")
     if len(set(names)) < len(names):
-        raise BundleError("a file is in it twice")
+        raise BundleError("a file occurs twice")
     for what, odd in (
         ("is not described in it", set(names) - {METADATA} - set(members)),
         ("is missing", set(members) - set(names)),
@@ -126,7 +126,7 @@ def json_object(text: bytes, name: str) -> dict[str, Any]:
     try:
         document = json.loads(text)
         if b"\\ud" in text.lower():
-            # Half of a pair of surrogates is no text, and no database takes it.
+            # A lone surrogate is not text, and databases reject it.
             json.dumps(document, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{name} is not JSON: {error}") from None

@@ -138,13 +138,13 @@ def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:
         where: field, or its last words, to value.
 
     Raises:
-        AnalysisError: there is no such field or value.
+        AnalysisError: unknown field or value.
     """
     for name, value in where.items():
         field = _field(table, name)
-        known = [str(text) for text in table[field].unique(maintain_order=True)]
-        if value not in known:
-            raise unknown(f"value of {field}", value, known)
+        swept = [str(text) for text in table[field].unique(maintain_order=True)]
+        if value not in swept:
+            raise unknown(f"value of {field}", value, swept)
         table = table.filter(pl.col(field) == value)
     return table
 
@@ -159,20 +159,18 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
         subjects: flows, groups or lines; all without any.
         interval: a key of INTERVALS.
     """
-    rows, wanted = _chosen(table, metric, subjects)
+    rows, shown = _chosen(table, metric, subjects)
     names = [name for name in fields(table) if rows[name].n_unique() > 1] or fields(table)[:1]
-    few = (
-        [name for name in names if rows[name].n_unique() <= MOST_SERIES] if len(names) > 1 and len(wanted) == 1 else []
-    )
+    few = [name for name in names if rows[name].n_unique() <= MOST_SERIES] if len(names) > 1 and len(shown) == 1 else []
     colour = max(few, key=lambda name: (not _is_numeric(rows, name), rows[name].n_unique()), default="")
     along = [name for name in names if name != colour]
     groups: dict[str, Group] = {}
     for row in rows.to_dicts():
-        label = str(row[colour]) if colour else row["subject"] if len(wanted) > 1 else ""
+        label = str(row[colour]) if colour else row["subject"] if len(shown) > 1 else ""
         groups.setdefault(label, Group(label)).means.append(_mean_of(row, _short_name(row, along), interval))
     places = list(dict.fromkeys(mean.place for group in groups.values() for mean in group.means))
-    made = Means(
-        _title(metric, wanted),
+    means = Means(
+        _title(metric, shown),
         metric,
         "",
         rows["unit"][0],
@@ -183,7 +181,7 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
         list(groups.values()),
         interval=interval,
     ).over_names()
-    return _with_note(made, len(places) - MOST_GROUPS, "places")
+    return _with_note(means, len(places) - MOST_GROUPS, "places")
 
 
 def sweep(
@@ -198,35 +196,35 @@ def sweep(
         subjects: flows, groups or lines; all without any.
         interval: a key of INTERVALS.
     """
-    rows, wanted = _chosen(table, metric, subjects)
+    rows, shown = _chosen(table, metric, subjects)
     axis = _axis(table, axis)
     others = [name for name in fields(table) if name != axis and rows[name].n_unique() > 1]
     texts = [str(text) for text in rows[axis].unique(maintain_order=True)]
-    known = quantities(texts)
-    if known is None:
+    axis_values = quantities(texts)
+    if axis_values is None:
         odd = next((text for text in texts if number_of(text) is None), texts[0])
         raise AnalysisError(f"{axis} cannot be an axis: its value '{odd}' is not a quantity; a bar chart shows it")
-    order = sorted(zip(known[1], texts, strict=True))
+    order = sorted(zip(axis_values[1], texts, strict=True))
     groups: dict[tuple[str, ...], Group] = {}
     for row in rows.to_dicts():
         name = _short_name(row, others) if others else ""
-        apart = row["subject"] if len(wanted) > 1 else ""
+        apart = row["subject"] if len(shown) > 1 else ""
         label = ", ".join(part for part in (name, apart) if part)
         group = groups.setdefault((name, row["subject"]), Group(label))
         group.means.append(_mean_of(row, str(row[axis]), interval))
-    made = Means(
-        _title(metric, wanted),
+    means = Means(
+        _title(metric, shown),
         metric,
         "",
         rows["unit"][0],
         axis,
         [text for _, text in order],
         [size for size, _ in order],
-        known[0],
+        axis_values[0],
         list(groups.values())[:MOST_SERIES],
         interval=interval,
     ).over_quantities()
-    return _with_note(made, len(groups) - MOST_SERIES, "lines")
+    return _with_note(means, len(groups) - MOST_SERIES, "lines")
 
 
 def _with_note(figure: Figure, left_out: int, what: str) -> Figure:
@@ -238,7 +236,7 @@ def _with_note(figure: Figure, left_out: int, what: str) -> Figure:
         series = [replace(each, kind="points", size=5) if each.kind == "bars" else each for each in figure.series]
         figure = replace(figure, y=replace(figure.y, log=True), series=tuple(series))
         if 0 in means:
-            figure = replace(figure, notes=(*figure.notes, "0 has no place on this axis"))
+            figure = replace(figure, notes=(*figure.notes, "0 cannot be shown on this axis"))
     if left_out > 0:
         note = f"{left_out} more {what} are left out; --where FIELD=VALUE chooses"
         figure = replace(figure, notes=(*figure.notes, note))
@@ -284,11 +282,11 @@ def cdf_of_runs(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), 
         subjects: flows, groups or lines; all without any.
         pooled: the values of all subjects together, a curve for each point.
     """
-    rows, wanted = _chosen(table, metric, subjects)
+    rows, shown = _chosen(table, metric, subjects)
     names = fields(table)
     curves: dict[str, list[float]] = {}
     for row in rows.to_dicts():
-        apart = [row["subject"]] if len(wanted) > 1 and not pooled else []
+        apart = [row["subject"]] if len(shown) > 1 and not pooled else []
         curves.setdefault(", ".join([_point_name(row, names), *apart]), []).append(row["value"])
     drawn = dict(list(curves.items())[:MOST_SERIES])
     return _with_note(cdf(drawn, _title(metric), rows["unit"][0]), len(curves) - MOST_SERIES, "curves")
@@ -305,12 +303,12 @@ def _chosen(table: pl.DataFrame, metric: str, subjects: Sequence[str]) -> tuple[
     rows = table.filter(pl.col("metric") == metric)
     if rows.is_empty():
         raise unknown("metric of this campaign", metric, sorted(set(table["metric"])))
-    known = list(dict.fromkeys(rows["subject"]))
+    existing = list(dict.fromkeys(rows["subject"]))
     for subject in subjects:
-        if subject not in known:
-            raise unknown(f"subject of {metric}", subject, known)
-    wanted = list(subjects) or known
-    return rows.filter(pl.col("subject").is_in(wanted)), wanted
+        if subject not in existing:
+            raise unknown(f"subject of {metric}", subject, existing)
+    shown = list(subjects) or existing
+    return rows.filter(pl.col("subject").is_in(shown)), shown
 
 
 def _point_name(row: Mapping[str, str | None], names: Sequence[str]) -> str:

@@ -28,8 +28,8 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class Cell:
-    """The runs at one place of a view, and what they say about the mean."""
+class ViewCell:
+    """The runs at one place of a view, and the estimate of their mean."""
 
     number: int
     #: Field to value.
@@ -76,7 +76,7 @@ class Levels:
 
 
 def boxes_of(
-    name: str, colour: str, cells: Sequence[Cell], at: Mapping[int, float], size: float, wide: float
+    name: str, colour: str, cells: Sequence[ViewCell], at: Mapping[int, float], size: float, wide: float
 ) -> list[Series]:
     """Quartiles as a box, the median across it, whiskers to the last values within Tukey's fences, others as dots."""
     boxes: list[Row] = []
@@ -105,7 +105,7 @@ def boxes_of(
 
 
 def single_runs(
-    name: str, colour: str, cells: Sequence[Cell], at: Mapping[int, float], size: float, room: float, single: bool
+    name: str, colour: str, cells: Sequence[ViewCell], at: Mapping[int, float], size: float, room: float, single: bool
 ) -> list[Series]:
     """Runs side by side in a slot's width, and the mean with its interval."""
     dots: list[Row] = []

@@ -14,7 +14,7 @@ from itertools import product
 
 import polars as pl
 
-from analysis.figures.cells import Cell, Levels, Sample, boxes_of, single_runs
+from analysis.figures.cells import Levels, Sample, ViewCell, boxes_of, single_runs
 from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, quantities
 from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, fitted, style_of
 from analysis.metrics.registry import estimate
@@ -74,7 +74,7 @@ class Panel:
     #: Its values of the fields that make panels: "rate 9.6 kbit/s".
     title: str
     figure: Figure
-    cells: Sequence[Cell]
+    cells: Sequence[ViewCell]
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,10 @@ def view(
     """
     if across is not None:
         samples = [sample for sample in samples if sample.run_id in across.values]
-    made = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title, across)
-    panels = made.effects() if layout.kind == "effects" else made.panels()
+    maker = _Maker(samples, {name: ordered(values) for name, values in axes.items()}, layout, quantity, title, across)
+    panels = maker.effects() if layout.kind == "effects" else maker.panels()
     columns = 2 if layout.kind == "effects" else len(axes.get(layout.column, [""]))
-    return View(layout, _with_shared_axes(made.logarithmic(panels), layout.kind), columns, made.notes)
+    return View(layout, _with_shared_axes(maker.logarithmic(panels), layout.kind), columns, maker.notes)
 
 
 def selected(figure: Figure, x: tuple[float, float], y: tuple[float, float] | None) -> tuple[set[int], set[str]]:
@@ -176,16 +176,19 @@ class _Maker:
         """A panel for each value of both fields that make them."""
         layout = self.layout
         rows, columns = (self.axes.get(name, [""]) for name in (layout.row, layout.column))
-        wanted = [
+        panel_places = [
             {name: value for name, value in ((layout.row, row), (layout.column, column)) if name}
             for row, column in product(rows, columns)
         ]
-        if len(wanted) > MOST_PANELS:
-            self.notes.append(f"{len(wanted) - MOST_PANELS} more panels are left out. Filter a field to see them.")
+        if len(panel_places) > MOST_PANELS:
+            self.notes.append(
+                f"{len(panel_places) - MOST_PANELS} more panels are left out. Filter a field to see them."
+            )
         self._note_pooled()
         cells = self.cells(layout.fields)
         kept = [
-            (place, [cell for cell in cells if place.items() <= cell.place.items()]) for place in wanted[:MOST_PANELS]
+            (place, [cell for cell in cells if place.items() <= cell.place.items()])
+            for place in panel_places[:MOST_PANELS]
         ]
         # One scale for all panels.
         scale = self._scale([sample for _, some in kept for sample in some])
@@ -220,10 +223,10 @@ class _Maker:
         if self.across and "x" in self.layout.log:
             hidden += sum(self.across.values[sample.run_id] <= 0 for sample in self.samples)
         if hidden:
-            self.notes.append(f"{number_of(hidden, 'value')} of 0 or less have no place on a logarithmic axis.")
+            self.notes.append(f"{number_of(hidden, 'value')} of 0 or less cannot be shown on a logarithmic axis.")
         return drawn
 
-    def cells(self, fields: Sequence[str]) -> list[Cell]:
+    def cells(self, fields: Sequence[str]) -> list[ViewCell]:
         """The samples by their values of some fields, in the order of the values."""
         samples: dict[tuple[str, ...], list[Sample]] = {}
         for sample in self.samples:
@@ -235,11 +238,11 @@ class _Maker:
                 cells.append(self._cell(place, samples[key]))
         return cells
 
-    def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> Cell:
+    def _cell(self, place: Mapping[str, str], samples: Sequence[Sample]) -> ViewCell:
         self._numbers += 1
         values, points = pooled(samples)
-        made = estimate(self.quantity.metric, self.quantity.unit, values) if values else None
-        return Cell(self._numbers, place, samples, made, points)
+        estimated = estimate(self.quantity.metric, self.quantity.unit, values) if values else None
+        return ViewCell(self._numbers, place, samples, estimated, points)
 
     def _note_pooled(self) -> None:
         layout = self.layout
@@ -251,10 +254,10 @@ class _Maker:
         elif hidden:
             self.notes.append(f"Pooled over {', '.join(hidden)}: a repetition's mean is one value.")
 
-    def _scale(self, cells: Iterable[Cell]) -> tuple[float, str]:
+    def _scale(self, cells: Iterable[ViewCell]) -> tuple[float, str]:
         return axis_scale([value.value for cell in cells for value in cell.samples], self.quantity.unit)
 
-    def _drawer(self, scale: tuple[float, str], cells: Sequence[Cell]) -> Callable[[Sequence[Cell]], Figure]:
+    def _drawer(self, scale: tuple[float, str], cells: Sequence[ViewCell]) -> Callable[[Sequence[ViewCell]], Figure]:
         layout = self.layout
         if layout.kind == "heatmap":
             levels = Levels([cell.estimate.mean / scale[0] for cell in cells if cell.estimate and cell.has_mean])
@@ -276,7 +279,7 @@ class _Maker:
             self.notes.append(f"The first {MOST_GROUPS} values of {short(layout.x)} are drawn.")
         return lambda some: self._means(some, scale, layout.x, layout.colour)
 
-    def _means(self, cells: Sequence[Cell], scale: tuple[float, str], x: str, colour: str) -> Figure:
+    def _means(self, cells: Sequence[ViewCell], scale: tuple[float, str], x: str, colour: str) -> Figure:
         groups = {value: Group(place_label({colour: value}) if colour else "") for value in self.axes.get(colour, [""])}
         for cell in cells:
             if cell.estimate is not None:
@@ -299,7 +302,7 @@ class _Maker:
             scale=scale,
         ).figure()
 
-    def _heatmap(self, cells: Sequence[Cell], scale: tuple[float, str], levels: Levels) -> Figure:
+    def _heatmap(self, cells: Sequence[ViewCell], scale: tuple[float, str], levels: Levels) -> Figure:
         x, y = self.layout.x, self.layout.colour
         rows: dict[int, list[Row]] = {}
         for cell in cells:
@@ -328,7 +331,7 @@ class _Maker:
             series.append(Series("two groups, no mean", "cells", groups, "soft", width=0.96, hollow=True))
         return Figure(self._names(x), self._names(y), tuple(series), empty="no valid run yet")
 
-    def _ecdf(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
+    def _ecdf(self, cells: Sequence[ViewCell], scale: tuple[float, str]) -> Figure:
         by = self.layout.colour or self.layout.x
         series = []
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
@@ -349,7 +352,7 @@ class _Maker:
         return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
 
     def _against(
-        self, cells: Sequence[Cell], scale: tuple[float, str], across: Across, across_scale: tuple[float, str]
+        self, cells: Sequence[ViewCell], scale: tuple[float, str], across: Across, across_scale: tuple[float, str]
     ) -> Figure:
         """A mark for each run, coloured by a field."""
         by = self.layout.colour
@@ -370,7 +373,7 @@ class _Maker:
         x = Axis(across.title, across_scale[1])
         return Figure(x, Axis(self.title, scale[1]), tuple(series), empty="no run has both metrics")
 
-    def _distributions(self, cells: Sequence[Cell], scale: tuple[float, str]) -> Figure:
+    def _distributions(self, cells: Sequence[ViewCell], scale: tuple[float, str]) -> Figure:
         """Boxes, or single runs with the mean and its interval, side by side at each place."""
         x, colour = self.layout.x, self.layout.colour
         values = list(self.axes.get(colour, [""]))[:MOST_SERIES]
@@ -387,7 +390,7 @@ class _Maker:
                 series += single_runs(name, ink, mine, at, scale[0], 0.8 / len(values), len(self.samples) <= MOST_DOTS)
         return Figure(self._names(x), Axis(self.title, scale[1]), tuple(series), empty="no valid run yet")
 
-    def _index(self, name: str, cell: Cell) -> int:
+    def _index(self, name: str, cell: ViewCell) -> int:
         return list(self.axes[name]).index(cell.place[name]) if name else 0
 
     def _names(self, name: str) -> Axis:

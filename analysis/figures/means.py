@@ -245,7 +245,7 @@ def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
 
 
 def number_of(text: str) -> tuple[float, str] | None:
-    """A swept value as SI number and unit kind ("28.8 kbit/s" is 28800, "rate"); None if it is no quantity."""
+    """A swept value as SI number and unit kind ("28.8 kbit/s" is 28800, "rate"); None if it is not a quantity."""
     match = _QUANTITY.fullmatch(text)
     if match is None:
         return None

@@ -269,7 +269,7 @@ def fitted(axis: Axis, figure: Figure, name: str) -> tuple[float, float]:
         return low / 1.15, high * 1.15
     room = (high - low or abs(high) or 1.0) * 0.05
     if name == "x" and axis.ticks and any(line.kind == "bars" for line in figure.series):
-        # One or two groups of bars are no wider than three would be.
+        # Bars of one or two groups are as wide as those of three.
         middle, half = (low + high) / 2, max((high - low) / 2 + 0.1, 1.5)
         return middle - half, middle + half
     return (min(low, 0.0) if axis.zero and low <= 0.4 * high else low - room), high + room

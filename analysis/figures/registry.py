@@ -48,7 +48,7 @@ class Asked:
         """
         low, high = from_s or 0.0, run.window_s[1] if to_s is None else to_s
         if not high > low:
-            raise AnalysisError(f"there is nothing between {low:g} s and {high:g} s")
+            raise AnalysisError(f"no data between {low:g} s and {high:g} s")
         return cls(low, high, slice_s or max((high - low) / 100, LEAST_SLICE_S))
 
 
@@ -100,7 +100,7 @@ class RunKind(Kind[Callable[[Any, Asked], Figure]]):
     sliced: bool
     #: Title where the figures of several runs are laid over each other; "": they are not.
     overlay: str
-    #: Name of the series that stands for a run there; "": every one that is no mark.
+    #: Name of the series that stands for a run there; "": every one that is not a mark.
     represents: str
 
     @property
@@ -170,19 +170,19 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
         asked: period and slices.
 
     Raises:
-        AnalysisError: there is no such figure, flow or line.
+        AnalysisError: unknown figure, flow or line.
         Unmeasured: the run does not have what the figure needs.
     """
     kind = FIGURES.find(name)
-    known = subjects(run, kind.per)
+    parts_by_word = subjects(run, kind.per)
     declared = {f"{link.name}/{direction_name(port)}" for link in run.scenario.links for port in range(len(link.ends))}
     for part in of:
-        if kind.per == "line" and part in declared - set(known):
+        if kind.per == "line" and part in declared - set(parts_by_word):
             raise Unmeasured("this link was not counted: capture.counters.at of the campaign names the links")
-        if part not in known:
-            raise unknown("direction of a link" if kind.per == "line" else "flow or group", part, known)
+        if part not in parts_by_word:
+            raise unknown("direction of a link" if kind.per == "line" else "flow or group", part, parts_by_word)
     everything = run.flows if kind.per == "flow" else run.lines
-    parts = list(dict.fromkeys(part for word in of for part in known[word])) or list(everything)
+    parts = list(dict.fromkeys(part for word in of for part in parts_by_word[word])) or list(everything)
     if not parts:
         lacks = "links: it was imported" if kind.per == "line" else "flows: there is nothing to draw"
         raise Unmeasured(f"this run has no {lacks}")

@@ -19,7 +19,7 @@ TIME = Axis("time", "s")
 SEQUENCE_COLUMNS = ("dir", "seq", "payload", "ack", "window", "class")
 #: The class of a queueing discipline without classes.
 ONE_CLASS = "all"
-#: Queue events: colour and marker. A packet that a policy removes or marks on purpose is no loss.
+#: Queue events: colour and marker. Packets that a policy removes or marks on purpose are not losses.
 EVENTS: Mapping[str, tuple[str, Marker]] = {
     "dropped_full": ("mark", "cross"),
     "dropped_early": ("mark", "down"),
@@ -248,11 +248,11 @@ def congestion_window(title: str, samples: pl.DataFrame, relays: Mapping[str, pl
         ("cwnd", "cwnd_segments", "s0", True),
         ("ssthresh", "ssthresh_segments", "s1", False),
     ):
-        known = samples.filter(pl.col(column).is_not_null())
-        if known.is_empty():
+        defined = samples.filter(pl.col(column).is_not_null())
+        if defined.is_empty():
             continue
         dash = (6.0, 3.0) if name == "ssthresh" else ()
-        series.append(Series(name, "steps", _xy(known, pl.col(column)), colour, dash=dash, fits=fits))
+        series.append(Series(name, "steps", _xy(defined, pl.col(column)), colour, dash=dash, fits=fits))
     for number, (name, rows) in enumerate((relays or {}).items()):
         series.append(Series(name, "steps", _xy(rows, pl.col("cwnd_segments")), _colour(2 + number)))
     return Figure(TIME, Axis("window", "segments"), tuple(series), title)
@@ -305,6 +305,6 @@ def _among(values: pl.Series, ascending: pl.Series) -> pl.Series:
     """Which of the values an ascending series contains."""
     if ascending.is_empty():
         return pl.repeat(False, values.len(), eager=True)
-    wanted, sorted_values = values.to_numpy(), ascending.to_numpy()
-    at = np.minimum(np.searchsorted(sorted_values, wanted), sorted_values.size - 1)
-    return pl.Series(sorted_values[at] == wanted)
+    searched, sorted_values = values.to_numpy(), ascending.to_numpy()
+    at = np.minimum(np.searchsorted(sorted_values, searched), sorted_values.size - 1)
+    return pl.Series(sorted_values[at] == searched)

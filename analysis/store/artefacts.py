@@ -48,7 +48,7 @@ class Artefacts(Protocol):
         """Deletes a version that was put and does not count, so that the storage is as before."""
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
-        """A local, read-only folder with the run's files of one version (landing). Fetched files must have these sizes,
+        """A local, read-only folder with the run's files of one version (commit). Fetched files must have these sizes,
         in bytes.
         """
 
@@ -115,7 +115,7 @@ class LocalArtefacts:
             Path(path).rename(self.folder(run_id))
 
     def folder(self, run_id: str, version: str = "0", sizes: Callable[[], Mapping[str, int]] = dict) -> Path:
-        """A local, read-only folder with the run's files of one version (landing)."""
+        """A local, read-only folder with the run's files of one version (commit)."""
         return self._folder / _below(run_id)
 
     def remove(self, run_id: str, below: str = "") -> None:
@@ -159,7 +159,7 @@ class RemoteArtefacts:
         try:
             self._files, self._root = fsspec.core.url_to_fs(url)
         except (ImportError, ValueError) as error:
-            raise ArtefactError(f"the artefacts cannot be kept at {url}: {error}") from None
+            raise ArtefactError(f"the artefacts cannot be stored at {url}: {error}") from None
 
     def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
         """Moves a run's folder into the storage, beside its other versions. Returns these, for `discard`.
@@ -351,7 +351,7 @@ def _answer(work: Callable[[IoDeadline], T]) -> T:
         except Exception as error:  # noqa: BLE001 (raised again below)
             errors.append(error)
 
-    # One thread for all calls: a landing makes dozens.
+    # One thread for all calls: a commit makes dozens.
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
     while thread.is_alive() and (left_s := deadline.left_s()) > 0:

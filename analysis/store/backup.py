@@ -44,7 +44,7 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
     """Copies a results folder. After an interruption the same call continues.
 
     Raises:
-        StorePlaceError: one of them is no folder, the source has no store, or the target has one.
+        StorePlaceError: one of them is not a folder, the source has no store, or the target has one.
         StoreDamaged: the source's database cannot be read.
         StoreFailed: the source's database is locked for long.
         OSError: the target cannot be written.
@@ -52,18 +52,18 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
     for where in (source, target):
         if is_url(where):
             raise StorePlaceError(
-                "this copies results folders; of a PostgreSQL store copy the database with pg_dump and the artefacts "
-                "with the tools of their place"
+                "backup copies results folders only; of a PostgreSQL store, copy the database with pg_dump and the "
+                "artefacts with the tools of their storage"
             )
     old, new = folder_of(source), folder_of(target)
     if not exists(old):
-        raise StorePlaceError(f"there are no results in {source}")
+        raise StorePlaceError(f"no results in {source}")
     if exists(new):
-        raise StorePlaceError(f"there are results in {target}; name another folder, or move them away")
+        raise StorePlaceError(f"{target} has results already; name another folder, or move them away")
     new.mkdir(parents=True, exist_ok=True)
     rows: dict[str, Sequence[FileRow]] = {}
     reasons: dict[str, list[str]] = {}
-    # The first two copy nearly everything. What differs after the third, while nothing can land, is damaged.
+    # The first two copy nearly everything. Files that differ after the third are damaged: nothing is committed then.
     for hold in (nullcontext, nullcontext, lambda: _nothing_lands(old / DATABASE)):
         with hold():
             copied = {run_id: files for run_id, files in rows.items() if run_id not in reasons}
@@ -96,7 +96,7 @@ def _copy_database(source: Path, target: Path) -> None:
 
 @contextmanager
 def _nothing_lands(database: Path) -> Iterator[None]:
-    """Holds the lock that a landing takes."""
+    """Holds the lock that a commit takes."""
     if is_read_only(database.parent):
         yield
         return

@@ -36,7 +36,7 @@ OF_RUN = (
 OF_METRIC = (metric.c.run_id, metric.c.name, metric.c.subject, metric.c.value, metric.c.unit)
 OF_REPLACED = tuple(column for column in replaced.c if column.name != "checksum")
 OF_FILE = (file.c.run_id, file.c.path, file.c.bytes, file.c.sha256)
-#: Progress changes every two seconds, and is no result.
+#: Progress changes every two seconds and is not part of the results.
 OF_CAMPAIGN = tuple(column for column in campaign.c if column.name not in ("progress", "checksum"))
 
 
@@ -91,7 +91,7 @@ def of_campaign(row: Mapping[str, Any], belonging: Members) -> int:
 
 def damaged_run(run_id: str, what: str = "its row differs from its checksum") -> RowDamaged:
     """A run whose rows are not those that were stored."""
-    message = f"run {run_id}: {what}; {REPEAT}; './backchannel verify' looks at all runs"
+    message = f"run {run_id}: {what}; {REPEAT}; './backchannel verify' checks all runs"
     return RowDamaged(message, run_id, what)
 
 
@@ -134,10 +134,10 @@ def checked_campaign(connection: sa.Connection, campaign_id: str) -> tuple[dict[
     Raises:
         RowDamaged: it is not what was stored. Who changes it checks it first, because a new checksum hides damage.
     """
-    found = _campaign_row(connection, campaign_id)
-    if found is not None:
-        check_campaign(*found)
-    return found
+    row = _campaign_row(connection, campaign_id)
+    if row is not None:
+        check_campaign(*row)
+    return row
 
 
 def change_campaign(connection: sa.Connection, campaign_id: str, **values: Any) -> None:
@@ -146,20 +146,20 @@ def change_campaign(connection: sa.Connection, campaign_id: str, **values: Any) 
     Raises:
         RowDamaged: it is not what was stored.
     """
-    found = checked_campaign(connection, campaign_id)
-    if found is None:
+    stored = checked_campaign(connection, campaign_id)
+    if stored is None:
         return
-    row, belonging = found
+    row, belonging = stored
     values["checksum"] = of_campaign(row | values, belonging)
     connection.execute(sa.update(campaign).where(campaign.c.id == campaign_id).values(values))
 
 
 def seal_campaign(connection: sa.Connection, campaign_id: str) -> None:
     """Writes the checksum of a campaign that was just written."""
-    found = _campaign_row(connection, campaign_id)
-    if found is not None:
+    row = _campaign_row(connection, campaign_id)
+    if row is not None:
         statement = sa.update(campaign).where(campaign.c.id == campaign_id)
-        connection.execute(statement.values(checksum=of_campaign(*found)))
+        connection.execute(statement.values(checksum=of_campaign(*row)))
 
 
 def seal_all(connection: sa.Connection) -> None:

@@ -1,7 +1,7 @@
 """Claims: which of several runners that share a store makes a run.
 
 A runner claims runs shortly before it makes them, and releases those that have ended. The claims of a runner that has
-ended are free: in a folder at once, by its lock (analysis/store/incoming.py), and on PostgreSQL once it has not renewed
+ended are free: in a folder at once, by its lock (analysis/store/staging.py), and on PostgreSQL once it has not renewed
 them for LAPSES_AFTER_S. A runner that stood still for that long loses its claims. Then a run may be made twice, and the
 first result stays.
 """
@@ -48,9 +48,9 @@ class Claims:
                 rows = [{"run_id": run_id, "owner": self._owner, "seen": seen} for run_id in free]
                 connection.execute(sa.insert(claim), rows)
         # A run lands before its claim is released, so that a claim and no result mean that nobody has made it.
-        made = self._store.valid_runs(free)
-        self._ended |= made
-        return set(free) - made
+        completed = self._store.valid_runs(free)
+        self._ended |= completed
+        return set(free) - completed
 
     def end(self, run_id: str) -> None:
         """Gives up the claim on a run that has ended, at the next `renew`."""
@@ -68,8 +68,8 @@ class Claims:
         # In this order: a run that lands in between is held, and seen the next time.
         with self._store.connect() as connection:
             held = self._held(connection, run_ids)
-        made = self._store.valid_runs(list(run_ids))
-        return made, set(run_ids) - held - made
+        completed = self._store.valid_runs(list(run_ids))
+        return completed, set(run_ids) - held - completed
 
     def release(self) -> None:
         """Gives up all claims, and removes those that have lapsed."""

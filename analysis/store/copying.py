@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from analysis.errors import REPEAT
 from analysis.results import MetricValue
 from analysis.store import damage
+from analysis.store.commit import PendingRun
 from analysis.store.database import StoreError
-from analysis.store.landing import Landing
 from analysis.store.rows import CampaignRow, NewCampaign, RunRow
 from analysis.store.store import Store
 
@@ -38,19 +38,19 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
     members = [
         (point.number, member.repetition, member.run_id) for point in campaign.points for member in point.members
     ]
-    wanted = list(dict.fromkeys(run_id for _, _, run_id in members))
-    known = target.valid_runs(wanted)
+    planned = list(dict.fromkeys(run_id for _, _, run_id in members))
+    already_there = target.valid_runs(planned)
     runs = copied = 0
-    for run_id in wanted:
+    for run_id in planned:
         run = source.run(run_id)
         if run is None:
             continue
         runs += 1
-        if run_id not in known:
+        if run_id not in already_there:
             _copy_run(source, target, run)
             copied += 1
     target.begin_campaign(NewCampaign.of(campaign), [list(point.parameters) for point in campaign.points], members)
-    target.end_campaign(campaign.id, complete=len(target.valid_runs(wanted)) == len(wanted))
+    target.end_campaign(campaign.id, complete=len(target.valid_runs(planned)) == len(planned))
     return Copied(runs, copied)
 
 
@@ -59,7 +59,7 @@ def _copy_run(source: Store, target: Store, run: RunRow) -> None:
     # The target would compute checksums of its own, which a damaged file matches.
     if reasons := damage.differing(kept, run.files):
         raise StoreError(f"run {run.id} is not copied: {'; '.join(reasons)}; {REPEAT}")
-    folder = target.incoming(run.id)
+    folder = target.staging_folder(run.id)
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     metrics = [MetricValue(row.name, row.subject, row.value, row.unit) for row in run.metrics]
-    target.land(Landing(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder))
+    target.commit_run(PendingRun(run.id, run.backend, run.documents, metrics, run.problems, run.attempt, folder))

@@ -19,11 +19,11 @@ def absent(folder: Path, sizes: Mapping[str, int]) -> str | None:
     """
     for name, size in sizes.items():
         try:
-            found = (folder / name).stat().st_size
+            actual = (folder / name).stat().st_size
         except OSError as error:
             return f"{name} is missing ({error.strerror})"
-        if found != size:
-            return f"{name} has {found} bytes, and had {size} when the run landed"
+        if actual != size:
+            return f"{name} has {actual} bytes, but had {size} when the run was stored"
     return None
 
 

@@ -195,7 +195,7 @@ class Database:
         if not self.is_postgresql:
             connection.execute(sa.insert(table), rows)
             return
-        # The server would otherwise execute one statement a row, which takes most of a landing.
+        # The server would otherwise execute one statement a row, which takes most of a commit.
         columns = [table.c[name] for name in rows[0]]
         table_of_rows = sa.func.json_to_recordset(sa.bindparam("rows", list(rows), sa.JSON)).table_valued(
             *(sa.column(column.name, column.type) for column in columns), name="given"

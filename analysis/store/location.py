@@ -40,7 +40,7 @@ def folder_of(where: Path | str) -> Path:
     try:
         str(where).encode()
         if folder.exists() and not folder.is_dir():
-            raise StorePlaceError(f"results are in a folder, and {where} is a file")
+            raise StorePlaceError(f"results need a folder, but {where} is a file")
     except UnicodeEncodeError:
         raise StorePlaceError(f"the name of a results folder is a UTF-8 text, which {str(where)!r} is not") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Notes and tags that people give to runs on the site. A note outlives its run's result, which may land again."""
+"""Notes and tags that people give to runs on the site. A note stays when its run's result is replaced."""
 
 from __future__ import annotations
 

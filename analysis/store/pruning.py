@@ -67,7 +67,7 @@ def drop_files(
     free = database.scalars(_free(campaign_ids).order_by(membership.c.run_id).distinct())
     for start in range(0, len(free), TOGETHER):
         some = free[start : start + TOGETHER]
-        # A landing of the same run waits.
+        # A commit of the same run waits.
         with database.writing(*some) as connection:
             still = {str(id_) for id_ in connection.scalars(_free(campaign_ids).where(membership.c.run_id.in_(some)))}
             if still:

@@ -105,7 +105,7 @@ class RunQuery:
 
 
 def _of_one_moment(method: Callable[Concatenate[Queries, P], T]) -> Callable[Concatenate[Queries, P], T]:
-    """Rows and their checksums are read of one moment: a run may land in between."""
+    """Reads rows and their checksums in one snapshot, because a run may be committed in between."""
 
     @wraps(method)
     def read(self: Queries, /, *args: P.args, **options: P.kwargs) -> T:
@@ -148,8 +148,8 @@ class Queries:
         if key in self._database.kept:
             wanted_points = set(numbers)
             return [head for head in self._database.kept[key] if head.point in wanted_points]
-        wanted = (membership.c.point.in_(some) for some in batched(sorted(set(numbers))))
-        return [head for condition in wanted for _, head in self._members([campaign_id], condition)]
+        conditions = (membership.c.point.in_(some) for some in batched(sorted(set(numbers))))
+        return [head for condition in conditions for _, head in self._members([campaign_id], condition)]
 
     def _heads_by_campaign(self, campaign_ids: Sequence[str]) -> dict[str, list[Head]]:
         """Members of campaigns with their runs, in order; each campaign is read once in a snapshot."""
@@ -190,8 +190,8 @@ class Queries:
         heads: dict[str, Head] = {}
         for some in batched(list(run_ids)):
             query = sa.select(run.c.id, *checksums.OF_RUN, run.c.checksum).where(run.c.id.in_(some))
-            found = self._checked([Head(0, 0, *row) for row in self.tuples(query)])
-            heads |= {head.run_id: head for head in found}
+            checked = self._checked([Head(0, 0, *row) for row in self.tuples(query)])
+            heads |= {head.run_id: head for head in checked}
             self._refuse_orphans(set(some) - heads.keys())
         return heads
 
@@ -217,7 +217,7 @@ class Queries:
         for some in batched(sorted(missing)):
             query = sa.select(metric.c.run_id).where(metric.c.run_id.in_(some)).limit(1)
             if orphans := self.scalars(query):
-                raise checksums.damaged_run(orphans[0], "its row is lost")
+                raise checksums.damaged_run(orphans[0], "its row is missing")
 
     def _refuse_lost_campaigns(self, *conditions: sa.ColumnElement[bool]) -> None:
         """Raises RowDamaged if a campaign has members and no row."""
@@ -257,17 +257,17 @@ class Queries:
                 stored[row[0]] += row[-1]
             for run_id in run_ids:
                 if stored[run_id] != sums[run_id]:
-                    raise checksums.damaged_run(run_id, "its values are not those that were stored")
+                    raise checksums.damaged_run(run_id, "its values differ from those that were stored")
             yield from (row[:-1] for row in rows)
             return
-        wanted = set(only)
-        rows = list(dict.fromkeys(row for row in rows if row[1:3] in wanted))
+        selected = set(only)
+        rows = list(dict.fromkeys(row for row in rows if row[1:3] in selected))
         # Whether a value was never there or is lost is shown by the others: their sum tells.
-        found = Counter(row[0] for row in rows)
-        unsure = [run_id for run_id in run_ids if found[run_id] < len(wanted)]
-        yield from (row[:-1] for row in rows if found[row[0]] == len(wanted))
+        counts = Counter(row[0] for row in rows)
+        unsure = [run_id for run_id in run_ids if counts[run_id] < len(selected)]
+        yield from (row[:-1] for row in rows if counts[row[0]] == len(selected))
         if unsure:
-            yield from (row for row in self._metrics_of_some(unsure, sums, None) if row[1:3] in wanted)
+            yield from (row for row in self._metrics_of_some(unsure, sums, None) if row[1:3] in selected)
 
     def _metrics(self, heads: Collection[Head], only: Sequence[tuple[str, str]] | None = None) -> Iterator[MetricRow]:
         return (MetricRow(*values) for values in self._metric_tuples(heads, only))
@@ -487,7 +487,7 @@ class Queries:
         return rows, len(heads)
 
     def _sorted(self, heads: Sequence[Head], wanted: RunQuery) -> list[Head]:
-        # A head has a list where the driver decodes JSON, as PostgreSQL's does, and so is no key itself.
+        # A head has a list where the driver decodes JSON, as PostgreSQL's does, and lists cannot be keys.
         ranks = {number: rank for rank, number in enumerate(wanted.ranking)}
         match wanted.sort:
             case _ if wanted.ranking:
@@ -587,9 +587,9 @@ class Queries:
         valid: dict[str, set[int]] = {}
         for some in batched(first_runs):
             rows = self.tuples(query.where(first.c.repetition == 0, first.c.run_id.in_(some)))
-            known = self.valid_runs([run_id for _, _, run_id in rows])
+            with_result = self.valid_runs([run_id for _, _, run_id in rows])
             for first_id, repetition, run_id in rows:
-                if run_id in known:
+                if run_id in with_result:
                     valid.setdefault(first_id, set()).add(repetition)
         return valid
 

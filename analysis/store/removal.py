@@ -144,8 +144,8 @@ def purge(database: Database, artefacts: Artefacts, now: float, only: Sequence[s
     Raises:
         StoreError: files cannot be removed.
     """
-    wanted = aside.c.campaign_id.in_(only) if only is not None else aside.c.since < now - UNDO_S
-    gone = database.scalars(sa.select(aside.c.campaign_id).where(aside.c.state == "deleted", wanted))
+    condition = aside.c.campaign_id.in_(only) if only is not None else aside.c.since < now - UNDO_S
+    gone = database.scalars(sa.select(aside.c.campaign_id).where(aside.c.state == "deleted", condition))
     for campaign_id in gone:
         members = sa.select(membership.c.run_id).where(membership.c.campaign_id == campaign_id)
         for run_id in dict.fromkeys(database.scalars(members)):
@@ -158,7 +158,7 @@ def purge(database: Database, artefacts: Artefacts, now: float, only: Sequence[s
 
 
 def _purge_run(database: Database, artefacts: Artefacts, campaign_id: str, run_id: str) -> None:
-    # A landing of the same run waits.
+    # A commit of the same run waits.
     with database.writing(run_id) as connection:
         others = sa.select(membership.c.run_id).where(
             membership.c.run_id == run_id, membership.c.campaign_id != campaign_id

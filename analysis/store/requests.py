@@ -116,10 +116,10 @@ def show_runner(store: Store, runner_id: str, started: float, lacks: Sequence[st
     """Creates or updates a runner's row."""
     now = store.now()
     with store.writing() as connection:
-        known = connection.execute(
+        updated = connection.execute(
             sa.update(runner).where(runner.c.id == runner_id).values(seen=now, lacks=list(lacks))
         )
-        if not known.rowcount:
+        if not updated.rowcount:
             connection.execute(sa.insert(runner).values(id=runner_id, started=started, seen=now, lacks=list(lacks)))
 
 
@@ -155,7 +155,7 @@ def release_lost(store: Store) -> int:
         changed = connection.execute(
             sa.update(request)
             .where(lost)
-            .values(state=FAILED, finished=store.now(), message="its runner went away; resume the campaign to go on")
+            .values(state=FAILED, finished=store.now(), message="its runner ended; resume the campaign to continue")
         )
         lost_ids = {id_ for id_, _ in running} & {*silent, *campaigns}
         for campaign_id in sorted(lost_ids):

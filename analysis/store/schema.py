@@ -56,7 +56,7 @@ def _table(
         row: a dataclass. A field that may be None is a column that may be NULL.
         keys: columns of the primary key, in its order.
         items: indices, constraints, and columns that the row does not have.
-        without: fields that are no columns.
+        without: fields that are not columns.
         types: of columns that are not those of _TYPES, or foreign keys.
     """
     columns = [

@@ -1,7 +1,7 @@
 """Screened runs: metrics of simulations that nobody kept files of, a row each.
 
 A search makes many runs to find the few that are worth a look. What it knows of a run is its metrics, by the id that
-the run has everywhere. They are no results: no table, figure or export has them, and `run` makes the run as if they
+the run has everywhere. They are not results: no table, figure or export has them, and `run` makes the run as if they
 were not there, with its captures. Rows of a batch are written in one transaction.
 """
 
@@ -60,14 +60,14 @@ def known(store: Store, run_ids: Sequence[str]) -> dict[str, Screened]:
     Raises:
         RowDamaged: a row is not what was stored.
     """
-    found: dict[str, Screened] = {}
+    rows: dict[str, Screened] = {}
     for ids in batched(run_ids):
         query = sa.select(*screened.c).where(screened.c.run_id.in_(ids))
         for run_id, metrics, problems, checksum in store.tuples(query):
             if checksums.of(run_id, metrics, problems) != checksum:
                 raise RowDamaged(f"the screened run {run_id} differs from its checksum; delete its row", run_id)
-            found[run_id] = read(run_id, metrics, problems)
-    return found
+            rows[run_id] = read(run_id, metrics, problems)
+    return rows
 
 
 def read(run_id: str, metrics: str, problems: str) -> Screened:

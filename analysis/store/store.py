@@ -1,11 +1,11 @@
-"""The store's operations. One method is one transaction; a run lands whole or not at all.
+"""The store's operations. Each method is one transaction: a run is committed completely or not at all.
 
-A folder: `results.sqlite`, `runs/AB/ABCD.../` with a run's files, `incoming/` where runs are put together before they
-land, `failed/` with what tries left that gave no result. Several processes may read and write at once (WAL); a landing
-waits for another's for up to 30 s.
+The store is a folder: `results.sqlite`, `runs/AB/ABCD.../` with a run's files, `incoming/` where runs are assembled
+before they are committed, and `failed/` with the files of attempts without a result. Several processes may read and
+write at once (WAL). A commit waits up to 30 s for another one.
 
-Or a PostgreSQL URL with an artefact URL beside it, for a team and for workers on several machines; `runs` and `failed`
-are then behind the latter, `incoming` and files that were read in a folder of each machine's own.
+Or it is a PostgreSQL URL with an artefact URL beside it, for a team and for workers on several machines. `runs` and
+`failed` are then behind the artefact URL. Each machine has its own folder with `incoming` and the files that it read.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 from analysis.errors import REPEAT
 from analysis.store import checksums, damage, pruning, removal
 from analysis.store.artefacts import REASON, ArtefactError
+from analysis.store.commit import PendingRun, commit_run, commit_runs, note_attempt
 from analysis.store.database import Database, StoreError, StorePlaceError, Value, batched
-from analysis.store.incoming import Incoming
-from analysis.store.landing import Landing, land, land_together, note_attempt
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
 from analysis.store.rows import FileRow, NewCampaign, ProgressRow
 from analysis.store.schema import aside, campaign, file, membership, point, run
+from analysis.store.staging import StagingArea
 
 
 class Store(Queries):
@@ -41,7 +41,7 @@ class Store(Queries):
         self._artefacts = location.artefacts
         #: On this machine: everything, or with PostgreSQL only runs that are being assembled and copies of files.
         self.folder = location.folder
-        self._incoming = Incoming(location.folder)
+        self._staging = StagingArea(location.folder)
 
     @classmethod
     def open(cls, where: Path | str, artefacts: str | None = None) -> Store:
@@ -63,8 +63,8 @@ class Store(Queries):
         return cls(open_folder(folder_of(where)))
 
     def close(self) -> None:
-        """Closes the database, and gives up what is being assembled."""
-        self._incoming.close()
+        """Closes the database, and abandons runs that are being assembled."""
+        self._staging.close()
         self._database.close()
 
     def __enter__(self) -> Self:
@@ -155,7 +155,7 @@ class Store(Queries):
         connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
 
     def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
-        """Notes what a running campaign is doing."""
+        """Records the progress of a running campaign."""
         with self._database.writing() as connection:
             connection.execute(
                 sa.update(campaign)
@@ -171,13 +171,13 @@ class Store(Queries):
 
     # Runs ----------------------------------------------------------------------------------------------------
 
-    def incoming(self, run_id: str) -> Path:
+    def staging_folder(self, run_id: str) -> Path:
         """An empty folder in which to assemble one attempt of a run, on the file system of the store."""
-        return self._incoming.make(run_id)
+        return self._staging.make(run_id)
 
-    def sweep_incoming(self) -> None:
-        """Removes what processes that have ended left half-assembled, and deleted campaigns whose time is over."""
-        self._incoming.sweep()
+    def sweep(self) -> None:
+        """Removes runs that ended processes left half-assembled, and deleted campaigns whose retention time is over."""
+        self._staging.sweep()
         removal.purge(self._database, self._artefacts, self.now())
 
     # Archived and deleted --------------------------------------------------------------------------------------
@@ -249,21 +249,21 @@ class Store(Queries):
     @property
     def owner(self) -> str:
         """A token of this open store."""
-        return self._incoming.owner
+        return self._staging.owner
 
     def has_ended(self, owner: str) -> bool:
         """Whether the process that opened the store with this token has ended, as far as can be told from here: the
         locks of other hosts on a team's database cannot be seen.
         """
-        return not self._database.is_postgresql and not self._incoming.is_alive(owner)
+        return not self._database.is_postgresql and not self._staging.is_alive(owner)
 
-    def land(self, landing: Landing, replaces: bool = False) -> bool:
+    def commit_run(self, pending: PendingRun, replaces: bool = False) -> bool:
         """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
 
         An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
 
         Args:
-            landing: the run; its folder moves into the store.
+            pending: the run; its folder moves into the store.
             replaces: a valid run replaces a valid one.
 
         Returns:
@@ -272,51 +272,51 @@ class Store(Queries):
         Raises:
             StoreError: the files cannot be stored.
         """
-        return land(self._database, self._artefacts, landing, replaces)
+        return commit_run(self._database, self._artefacts, pending, replaces)
 
-    def land_campaign(
+    def commit_campaign(
         self,
         new: NewCampaign,
         points: Sequence[Sequence[tuple[str, str]]],
         members: Sequence[tuple[int, int, str]],
-        landings: Sequence[Landing],
+        pending_runs: Sequence[PendingRun],
     ) -> int:
         """Stores a campaign with its runs, everything or nothing. A campaign that is there keeps its rows.
 
         Returns:
-            How many valid runs landed.
+            Number of valid runs that were committed.
 
         Raises:
-            StoreError: it cannot be stored. The store is as it was.
+            StoreError: it cannot be stored. The store is unchanged.
         """
 
         def enter(connection: sa.Connection) -> None:
-            known = connection.scalar(sa.select(campaign.c.state).where(campaign.c.id == new.id))
-            # One that is running here ends with its runner.
-            if known == "running":
+            state = connection.scalar(sa.select(campaign.c.state).where(campaign.c.id == new.id))
+            # The runner of a running campaign sets its state at the end.
+            if state == "running":
                 return
-            wanted = {run_id for _, _, run_id in members}
+            planned = {run_id for _, _, run_id in members}
             valid = sa.select(run.c.id).where(run.c.state == "valid")
-            here = {
-                id_ for some in batched(sorted(wanted)) for id_ in connection.scalars(valid.where(run.c.id.in_(some)))
+            stored = {
+                id_ for some in batched(sorted(planned)) for id_ in connection.scalars(valid.where(run.c.id.in_(some)))
             }
-            fields = {"state": "complete" if here == wanted else "incomplete", "finished": self.now()}
-            if known is None:
+            fields = {"state": "complete" if stored == planned else "incomplete", "finished": self.now()}
+            if state is None:
                 self._begin(connection, new, points, members, **fields)
             else:
                 checksums.change_campaign(connection, new.id, **fields)
 
-        landed = land_together(self._database, self._artefacts, landings, also=enter)
-        return sum(stored and not landing.problems for landing, stored in zip(landings, landed, strict=True))
+        landed = commit_runs(self._database, self._artefacts, pending_runs, also=enter)
+        return sum(stored and not pending.problems for pending, stored in zip(pending_runs, landed, strict=True))
 
     def note_failure(self, run_id: str, number: int, problem: str, folder: Path | None = None) -> None:
-        """Notes a try that gave no result, and keeps what it left in `folder` until the run has a valid one.
+        """Records an attempt without a result, and keeps its files in `folder` until the run has a valid result.
 
         Raises:
-            StoreError: the files have no place.
+            StoreError: the files cannot be stored.
         """
         if folder is not None and folder.exists():
-            (folder / REASON).write_text(f"try {number}: {problem}\n")
+            (folder / REASON).write_text(f"attempt {number}: {problem}\n")
             try:
                 self._artefacts.put_failed(run_id, folder)
             except ArtefactError as error:
@@ -338,7 +338,7 @@ class Store(Queries):
         query = sa.select(file).where(file.c.run_id == run_id, *([file.c.path == path] if path else []))
         files = self._database.read(query, FileRow)
         if (reason := damage.first_difference(folder, files)) is not None:
-            raise StoreError(f"run {run_id}: {reason}; {REPEAT}; './backchannel verify' looks at all runs")
+            raise StoreError(f"run {run_id}: {reason}; {REPEAT}; './backchannel verify' checks all runs")
         return folder
 
     def integrity(self) -> list[str]:
@@ -349,7 +349,7 @@ class Store(Queries):
         broken = self._database.tuples(sa.text("PRAGMA foreign_key_check"))
         return [
             *(str(line) for line in said if line != "ok"),
-            *(f"a row of {row[0]} belongs to nothing" for row in broken),
+            *(f"a row of table {row[0]} refers to a missing row" for row in broken),
         ]
 
     def folder_of_run(self, run_id: str) -> Path:
@@ -372,8 +372,8 @@ class Store(Queries):
         return dict(self._database.tuples(sa.select(file.c.path, file.c.bytes).where(file.c.run_id == run_id)))
 
     def failed_folder(self, run_id: str) -> str | None:
-        """Where that is which the last try without a result left (captures, logs, reason.txt): a path, or a URL below
-        that of the artefacts; None: there is nothing.
+        """Place of the files (captures, logs, reason.txt) of the last attempt without a result: a path, or a URL below
+        that of the artefacts; None without any.
 
         Raises:
             StoreError: the place does not say.

@@ -63,7 +63,7 @@ def sender(text: str, standard: str | None = None) -> Sender:
     CUBIC itself.
 
     Raises:
-        AnalysisError: there is no such stack or standard.
+        AnalysisError: unknown stack or standard.
         BadRequest: its folder has no crate that a node can have.
         TestbedError: as testbed.own_nodes.use.
     """

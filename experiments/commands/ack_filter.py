@@ -77,26 +77,26 @@ def ack_filter(
         fail(f"--queue: {registry.unknown('queue', queue, list(trial.QUEUES))}", exits.BAD_INPUT)
     rates = [_rate(name, text) for name, text in (("--up", up), ("--down", down))]
     with ScratchFolder() as folder:
-        found = seen.look(capture, folder, local or ())
+        traffic = seen.look(capture, folder, local or ())
     up_bps, down_bps = (
-        given or max(way.busiest_bps, 1e3) for given, way in zip(rates, (found.up, found.down), strict=True)
+        given or max(way.busiest_bps, 1e3) for given, way in zip(rates, (traffic.up, traffic.down), strict=True)
     )
 
-    line = answer.Line(up_bps, down_bps, rates[0] is None, rates[1] is None)
-    nothing = answer.Answer(found, line)
-    if answer.why_nothing(found) is not None:
+    link_rates = answer.LinkRates(up_bps, down_bps, rates[0] is None, rates[1] is None)
+    nothing = answer.Answer(traffic, link_rates)
+    if answer.why_nothing(traffic) is not None:
         return _answer(nothing)
     room = {"limit_packets": 100_000}
     policies = (
         {"name": "droptail", "options": room},
         {"name": "ack-filtering", "options": {**room, "filter_sack": True}},
     )
-    plain, filtered = (seen.replay(capture, found.local, up_bps, policy) for policy in policies)
+    plain, filtered = (seen.replay(capture, traffic.local, up_bps, policy) for policy in policies)
     replayed = replace(nothing, replayed=(plain, filtered), queue=queue)
-    if not found.shape.downloads and not found.shape.uploads:
+    if not traffic.shape.downloads and not traffic.shape.uploads:
         # Without a transfer that could be faster, only the queue counts.
         return _answer(replace(replayed, advice="cannot tell" if filtered.purged else "no difference"))
-    plan = trial.plan(capture.name, found.shape, up_bps, down_bps, queue, repetitions)
+    plan = trial.plan(capture.name, traffic.shape, up_bps, down_bps, queue, repetitions)
     effects = _effects(plan, store_location(results), artefacts, jobs)
     return _answer(replace(replayed, campaign=plan.id, effects=effects, advice=trial.advice(effects)))
 
@@ -129,7 +129,7 @@ def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int |
     return trial.effects(values, {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)})
 
 
-def _answer(found: Advice) -> Answer[documents.AckFilter]:
+def _answer(advice: Advice) -> Answer[documents.AckFilter]:
     from experiments.uplink import answer
 
-    return Answer(answer.document(found), lambda: console().print(answer.shown(found)))
+    return Answer(answer.document(advice), lambda: console().print(answer.shown(advice)))

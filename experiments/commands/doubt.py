@@ -13,14 +13,14 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactsOption,
+    AttemptsOption,
     FileArgument,
     JobsOption,
     ResultsOption,
     SetOption,
-    TriesOption,
 )
 from experiments.commands.shared import console, fail, open_existing, results_option, store_location
-from experiments.engine.options import TRIES, Options
+from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text
 from testbed import units
 from testbed.errors import Unavailable
@@ -73,7 +73,7 @@ def doubt(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
-    tries: TriesOption = TRIES,
+    attempts: AttemptsOption = ATTEMPTS,
 ) -> Answer[documents.Doubt | Sequence[documents.PlannedChange]]:
     """Repeat a campaign's conclusions with other seeds, half of the duration, links that are 0.1 % off, and on other
     backends, and say which survive (docs/campaigns.md#doubt). Exit status 1 when one flips.
@@ -94,9 +94,9 @@ def doubt(
             "field over two or more values",
             exits.BAD_INPUT,
         )
-    known = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))
+    all_changes = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))
     try:
-        changes = doubt_plan.named(known, only or ())
+        changes = doubt_plan.named(all_changes, only or ())
     except ValueError as error:
         fail(f"--only: {error}", exits.BAD_INPUT)
     with open_existing(results, artefacts) as store:
@@ -106,7 +106,7 @@ def doubt(
     if plan_only:
         return Answer([_planned_document(entry) for entry in planned], lambda: _print_plan(planned, to_stderr=False))
     _print_plan(planned, to_stderr=True)
-    options = Options(store_location(results), jobs=jobs, tries=tries, artefacts=artefacts)
+    options = Options(store_location(results), jobs=jobs, attempts=attempts, artefacts=artefacts)
     # Where the original decides nothing, changes of it have nothing to say.
     done = _run(planned[:1], options)
     with Store.open(options.results, options.artefacts) as store:

@@ -79,7 +79,7 @@ def gateway(
     # Mistakes of the line are found before the machine changes.
     plan_session(profile, network, overrides or [], None, True, seed)
     with Store.open(results) as store:
-        store.sweep_incoming()
+        store.sweep()
         behind = DeviceGateway(interface, subnet, name_server, not no_dhcp)
         try:
             plan = plan_session(profile, network, overrides or [], None, True, seed, str(behind.network))
@@ -96,27 +96,27 @@ def _check_address(text: str | None) -> None:
     try:
         ipaddress.IPv4Address(text or "192.0.2.1")
     except ValueError:
-        fail(f"--name-server {text} is no IPv4 address", exits.BAD_INPUT)
+        fail(f"--name-server {text} is not an IPv4 address", exits.BAD_INPUT)
 
 
 def _opening(behind: DeviceGateway, label: str, no_dhcp: bool) -> list[str]:
     router, prefix = behind.network[1], behind.network.prefixlen
     by_hand = f"set an address of {behind.network}, router {router} and name server {behind.name_server} on the device"
-    found = [
+    lines = [
         f"devices on {behind.interface} are behind {label} and reach the internet by {', '.join(behind.uplinks)}; "
         + (by_hand if no_dhcp else f"they get addresses of {router}/{prefix} by DHCP")
         + ". Ctrl-C ends the gateway and restores this machine; './backchannel shell set' changes the link"
     ]
     if behind.without_ipv6 is None:
-        found.append(f"devices get addresses of {behind.network_v6} by router advertisement too")
+        lines.append(f"devices get addresses of {behind.network_v6} by router advertisement too")
     else:
-        found.append(f"devices get no IPv6: {behind.without_ipv6}")
+        lines.append(f"devices get no IPv6: {behind.without_ipv6}")
     if behind.firewall:
-        found.append(
+        lines.append(
             f"this machine's firewall drops forwarded packets that no rule accepts ({', '.join(behind.firewall)}); if "
             f"devices reach nothing, accept those from and to the interface {behind.firewall_interface} there"
         )
-    return found
+    return lines
 
 
 def _shown(behind: DeviceGateway) -> Callable[[SessionState], None]:
@@ -125,7 +125,7 @@ def _shown(behind: DeviceGateway) -> Callable[[SessionState], None]:
 
     terminal = console()
     before: SessionState | None = None
-    known: set[str] = set()
+    shown_devices: set[str] = set()
 
     def show(state: SessionState) -> None:
         nonlocal before
@@ -134,8 +134,8 @@ def _shown(behind: DeviceGateway) -> Callable[[SessionState], None]:
             terminal.clear()
             panel.show(terminal, state, before, *(f"device {device.text}" for device in devices))
         for device in devices:
-            if device.mac not in known:
-                known.add(device.mac)
+            if device.mac not in shown_devices:
+                shown_devices.add(device.mac)
                 if not terminal.is_terminal:
                     show_note(f"device {device.text}")
         before = state

@@ -73,10 +73,10 @@ def import_(
     with limited(Limits(round(memory_gb * GB), time_s)):
         from analysis.store import Store
         from experiments import import_report
-        from experiments.importing import Request, import_captures
+        from experiments.importing import ImportRequest, import_captures
 
         with Store.open(results, artefacts) as store:
-            imported = import_captures(store, Request(files, name, note, campaign, align))
+            imported = import_captures(store, ImportRequest(files, name, note, campaign, align))
             run = store.run(imported.run_id)
         assert run is not None
         document, lines = import_report.document(imported, run), import_report.lines(imported, run)

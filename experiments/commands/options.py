@@ -86,7 +86,7 @@ JobsOption = Annotated[
         "runs without delaying packets, which is measured during the runs.",
     ),
 ]
-TriesOption = Annotated[
+AttemptsOption = Annotated[
     int,
     typer.Option(
         "--attempts",

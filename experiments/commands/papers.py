@@ -17,16 +17,16 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactNames,
+    AttemptsOption,
     BackendOption,
     ForceOption,
     JobsOption,
     LabOption,
     LimitOption,
     ResultsOption,
-    TriesOption,
 )
 from experiments.commands.shared import answer_console, console, fail, open_existing, show_note, show_parts, wants_json
-from experiments.engine.options import TRIES, Options
+from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text
 from testbed.local_folders import ScratchFolder
 
@@ -47,7 +47,7 @@ def run(
     backend: BackendOption = None,
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
-    tries: TriesOption = TRIES,
+    attempts: AttemptsOption = ATTEMPTS,
     force: ForceOption = False,
     limit: LimitOption = None,
     plan_only: Annotated[
@@ -88,7 +88,7 @@ def run(
     from experiments.terminal import TerminalReporter
 
     terminal = answer_console()
-    options = Options(results, jobs, force, limit=limit, tries=tries, inventory=inventory)
+    options = Options(results, jobs, force, limit=limit, attempts=attempts, inventory=inventory)
     done = reproduce(selected, backend, options, TerminalReporter(terminal), show_note, defaults=defaults)
     for result in done:
         if result.refused:
@@ -254,20 +254,20 @@ def _sensitivity(
     from experiments.papers.choice_sensitivity import outcomes
     from experiments.papers.tables import outcome_line
 
-    found = []
+    tried = []
     with _own_runs("--sensitivity", names, jobs) as runs:
         for reproduction in runs.selected:
             for outcome in outcomes(
                 reproduction, runs.targets[reproduction.artefact], runs.options, runs.reporter, repetitions
             ):
-                found.append(outcome)
+                tried.append(outcome)
                 if not wants_json.get():
                     console().print(outcome_line(outcome), soft_wrap=True)
-    choices = [outcome for outcome in found if outcome.variant.changed]
-    perturbed = [outcome for outcome in found if outcome.variant.perturbation]
+    choices = [outcome for outcome in tried if outcome.variant.changed]
+    perturbed = [outcome for outcome in tried if outcome.variant.perturbation]
     of_choices, of_lines = (sum(outcome.flips for outcome in part) for part in (choices, perturbed))
     summary = (
         f"{of_choices} of {len(choices)} changes of one choice and {of_lines} of {len(perturbed)} perturbations of "
         "the links flip a verdict"
     )
-    return Answer([outcome.as_json() for outcome in found], lambda: console().print(summary))
+    return Answer([outcome.as_json() for outcome in tried], lambda: console().print(summary))

@@ -16,6 +16,7 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import (
     RESULTS,
     ArtefactsOption,
+    AttemptsOption,
     BackendOption,
     FileArgument,
     ForceOption,
@@ -27,7 +28,6 @@ from experiments.commands.options import (
     ResultsOption,
     RetryFailedOption,
     SetOption,
-    TriesOption,
     TrustOption,
 )
 from experiments.commands.shared import (
@@ -45,7 +45,7 @@ from experiments.commands.shared import (
     wants_json,
 )
 from experiments.engine import pace
-from experiments.engine.options import TRIES, Options
+from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text, exact_note, point_label, results_document, run_label
 from testbed import capability, fidelity
 from testbed.units import number_of, show
@@ -66,7 +66,7 @@ def run(
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
-    tries: TriesOption = TRIES,
+    attempts: AttemptsOption = ATTEMPTS,
     only: OnlyOption = None,
     limit: LimitOption = None,
     force: ForceOption = False,
@@ -107,7 +107,7 @@ def run(
     options = Options(
         results=store_location(results),
         jobs=jobs,
-        tries=tries,
+        attempts=attempts,
         force=force,
         only=only or (),
         retry_failed=retry_failed,

@@ -13,9 +13,9 @@ from typing import Annotated
 import typer
 
 from experiments import exits
-from experiments.commands.options import RESULTS, ArtefactsOption, FromOption, JobsOption, ResultsOption, TriesOption
+from experiments.commands.options import RESULTS, ArtefactsOption, AttemptsOption, FromOption, JobsOption, ResultsOption
 from experiments.commands.shared import console, no_options_before, store_location
-from experiments.engine.options import TRIES
+from experiments.engine.options import ATTEMPTS
 from testbed import node_binary
 
 serve = typer.Typer(invoke_without_command=True)
@@ -113,7 +113,7 @@ def _runner(words: list[str]) -> Iterator[None]:
 def runner(
     results: ResultsOption = RESULTS,
     jobs: JobsOption = None,
-    tries: TriesOption = TRIES,
+    attempts: AttemptsOption = ATTEMPTS,
     once: Annotated[bool, typer.Option("--once", help="Exit as soon as no request is waiting; for scripts.")] = False,
     allow_commands: Annotated[
         bool,
@@ -128,7 +128,7 @@ def runner(
     """Run the campaigns that visitors of the site request, until interrupted. The site itself runs nothing."""
     from experiments.runner import Runner
 
-    if Runner(store_location(results), jobs, tries, console(), allow_commands).serve(once):
+    if Runner(store_location(results), jobs, attempts, console(), allow_commands).serve(once):
         raise typer.Exit(exits.FAILED)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from experiments.language.source import Source
     from experiments.results_table import Asked
 
-#: A command says how far it is if it takes longer than this; where that is no terminal, a line each LINES_S; in s.
+#: A command shows its progress after this time, in s; without a terminal, as one line every LINES_S.
 LATE_S, LINES_S = 1.0, 5.0
 #: Columns of tables that are not printed to a terminal.
 PIPE_COLUMNS = 200
@@ -103,7 +103,7 @@ def console(stderr: bool = False) -> Console:
 
     stream = sys.stderr if stderr else sys.stdout
     columns = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_COLUMNS
-    # Names of folders and titles may have brackets, which are no style.
+    # Names of folders and titles may have brackets, which are not markup.
     return Console(stderr=stderr, soft_wrap=False, width=columns, markup=False)
 
 

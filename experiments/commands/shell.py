@@ -161,7 +161,7 @@ def _start(
         fail(*refusal)
     plan = plan_session(profile, network, overrides, at, internet, secrets.randbits(40))
     with Store.open(results) as store:
-        store.sweep_incoming()
+        store.sweep()
         session = Session(plan, store, record_bytes, Internet() if internet else None)
         if not command:
             show_note(
@@ -177,7 +177,7 @@ def _start(
 
 
 def _others(host: str, session: Any) -> str:
-    others = [f"{name} is {found.address}" for name, found in session.hosts.items() if name != host]
+    others = [f"{name} is {node.address}" for name, node in session.hosts.items() if name != host]
     return ", ".join(others)
 
 
@@ -185,22 +185,22 @@ def report(ended: Ended, results: str, as_json: bool) -> None:
     """Shows how a session ended."""
     for note in ended.notes:
         show_note(note)
-    if ended.landing is None:
+    if ended.run is None:
         return
-    landing = ended.landing
+    run = ended.run
     if as_json:
         document = {
-            "run": landing.run_id,
+            "run": run.run_id,
             "exit_status": ended.exit_status,
-            "valid": not landing.problems,
-            "problems": list(landing.problems),
-            "metrics": [metric.__dict__ for metric in landing.metrics],
+            "valid": not run.problems,
+            "problems": list(run.problems),
+            "metrics": [metric.__dict__ for metric in run.metrics],
         }
         typer.echo(json.dumps(document, indent=2), err=True)
         return
-    verdict = "kept its timing" if not landing.problems else f"did not keep its timing: {landing.problems[0]}"
+    verdict = "kept its timing" if not run.problems else f"did not keep its timing: {run.problems[0]}"
     shown = results_option(results)
-    show_note(f"the link {verdict}. The session is run {landing.run_id[:8]}: ./backchannel serve{shown} shows it.")
+    show_note(f"the link {verdict}. The session is run {run.run_id[:8]}: ./backchannel serve{shown} shows it.")
 
 
 @shell.command("status")
@@ -246,8 +246,8 @@ def set_(
     """Change the link of a running session."""
     from experiments.sessions.state import SessionControl
 
-    made = control.ask(_name(ctx, session), SessionControl.change, None, changes)
-    return Answer([change.as_json() for change in made], [change.text for change in made])
+    changed = control.ask(_name(ctx, session), SessionControl.change, None, changes)
+    return Answer([change.as_json() for change in changed], [change.text for change in changed])
 
 
 @shell.command("enter")

@@ -166,7 +166,7 @@ def import_(
 
     if system not in importing.SYSTEMS:
         fail(registry.unknown("system", system, importing.SYSTEMS), exits.BAD_INPUT)
-    request = importing.Request(
+    request = importing.LabImportRequest(
         system,
         tuple(files),
         campaign,

@@ -76,10 +76,10 @@ def mcp(
     except ValueError as error:
         fail(f"--max-time: {error}", exits.BAD_INPUT)
     try:
-        made = server(results, limits)
+        mcp_server = server(results, limits)
     except ModuleNotFoundError:
         fail("the package mcp is missing: pip install 'backchannel[mcp]', or pip install mcp", exits.UNAVAILABLE)
-    made.run("stdio")
+    mcp_server.run("stdio")
 
 
 def server(results: str, limits: Limits) -> MCPServer:
@@ -88,7 +88,7 @@ def server(results: str, limits: Limits) -> MCPServer:
     from mcp.server import MCPServer
     from mcp.server.mcpserver.exceptions import ToolError
 
-    made = MCPServer("backchannel", instructions=INSTRUCTIONS, version=version(), log_level="WARNING")
+    mcp_server = MCPServer("backchannel", instructions=INSTRUCTIONS, version=version(), log_level="WARNING")
     tools = Tools(results, limits)
 
     for function in (
@@ -110,8 +110,8 @@ def server(results: str, limits: Limits) -> MCPServer:
                 raise ToolError(str(error)) from None
 
         tool.__signature__ = inspect.signature(function, eval_str=True)  # type: ignore[attr-defined]
-        made.tool(name=function.__name__, description=function.__doc__, structured_output=False)(tool)
-    return made
+        mcp_server.tool(name=function.__name__, description=function.__doc__, structured_output=False)(tool)
+    return mcp_server
 
 
 class Tools:
@@ -125,8 +125,8 @@ class Tools:
         """Lists stacks, policies, links, profiles, error-models, middleboxes, workloads, backends, topologies, metrics,
         figures or exports: name, summary and source of each.
         """
-        found = self._asked("list", kind)
-        return json.dumps([{key: entry[key] for key in ("name", "summary", "source")} for entry in found])
+        entries = self._asked("list", kind)
+        return json.dumps([{key: entry[key] for key in ("name", "summary", "source")} for entry in entries])
 
     def show_mechanism(self, name: str) -> str:
         """Shows a mechanism with its options, their units, defaults and ranges."""
@@ -167,10 +167,10 @@ class Tools:
                     f"{duration_text(self._limits.time_s)}: shorten the campaign, or raise --max-time"
                 )
             at_most_s = max(OVERTIME * expected["time_s"], LEAST_S)
-            found = self._asked(
+            answer = self._asked(
                 "run", str(file), *_set(overrides), allowed=(exits.FAILED,), results=True, at_most_s=at_most_s
             )
-            return json.dumps(found)
+            return json.dumps(answer)
 
     def list_campaigns(self) -> str:
         """Lists the campaigns that have results."""
@@ -205,7 +205,7 @@ class Tools:
         line += ["--results", self._results] if results else []
         try:
             done = subprocess.run(
-                # What agents write is no option.
+                # Text from agents is never an option.
                 [*line, *_options(words)],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

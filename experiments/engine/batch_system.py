@@ -66,7 +66,7 @@ def serve(asked: Jobs, ready: Callable[[str], None]) -> None:
 
     Raises:
         Unavailable: the library is missing.
-        BadRequest: there is no such batch system, or the library refuses what is asked.
+        BadRequest: unknown batch system, or the library refuses what is asked.
     """
     interrupted = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -82,7 +82,7 @@ def cluster_of(asked: Jobs) -> Any:
 
     Raises:
         Unavailable: the library is missing.
-        BadRequest: there is no such batch system, or the library refuses what is asked.
+        BadRequest: unknown batch system, or the library refuses what is asked.
     """
     if asked.system not in SYSTEMS:
         raise BadRequest(f"unknown batch system '{asked.system}'; allowed: {', '.join(SYSTEMS)}")

@@ -365,7 +365,7 @@ def _park(state: State, machine: MachineState, job: Job, reason: str, now_s: flo
     lost = [other.lost_s for other in state.machines.values()]
     if all(since_s is not None and now_s - since_s > MOST_PARKED_S for since_s in lost):
         words = (
-            f"{reason}; it was waited for during {MOST_PARKED_S / 60:.0f} min; landed runs stay, and the same "
+            f"{reason}; gave up after {MOST_PARKED_S / 60:.0f} min; stored runs are kept, and the same "
             "command continues"
         )
         _stop(state, Stop(TestbedError(words)))
@@ -387,13 +387,13 @@ def _lose_job(state: State, event: JobLost) -> Iterator[Action]:
 
 def _retry(state: State, run: Run, attempt: int, problems: str) -> Iterator[Action]:
     # In virtual time the result would be the same again.
-    attempts = 1 if state.backend.in_virtual_time else state.options.tries
+    attempts = 1 if state.backend.in_virtual_time else state.options.attempts
     if attempt < attempts:
         yield Report(RunRetried(state.plan(run), run, attempt, attempts, problems))
         # Not at once, beside the runs that disturbed it; and not last, where all easily disturbed runs would meet.
         state.waiting.insert(sum(machine.capacity for machine in state.machines.values()), (run, attempt + 1))
         return
-    yield from _give_up(state, run, problems, "1 try" if attempts == 1 else f"{attempts} tries")
+    yield from _give_up(state, run, problems, "1 attempt" if attempts == 1 else f"{attempts} attempts")
 
 
 def _give_up(state: State, run: Run, problems: str, after: str) -> Iterator[Action]:
@@ -432,7 +432,7 @@ def _stop(state: State, stop: Stop) -> None:
 
 
 def note_stop(state: State) -> None:
-    """Notes in the outcomes of unfinished campaigns whether the batch stopped by itself, or the user stopped it."""
+    """Records in the outcomes of unfinished campaigns whether the batch stopped by itself or the user stopped it."""
     for campaign in state.campaigns:
         if state.stop is not None and not campaign.is_finished:
             campaign.outcome.ended_early = state.stop.failed_fast

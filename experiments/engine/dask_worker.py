@@ -83,7 +83,7 @@ class CampaignPlugin(WorkerPlugin):
             with self._lock:
                 if self._pool is None:
                     self._store = Store.open(self._results, self._artefacts)
-                    self._store.sweep_incoming()
+                    self._store.sweep()
                     self._pool = CellPool(self._store, self._report)
         except (StoreError, TestbedError) as error:
             return str(error)

@@ -20,7 +20,7 @@ from analysis import outputs, qlog, records, versions
 from analysis.exchanges import datagrams
 from analysis.measuring import measure_files
 from analysis.metrics import METRICS, Measured
-from analysis.store import Landing
+from analysis.store import PendingRun
 from analysis.store.documents import Batch, CpuShares, Documents, Manifest
 from analysis.transports import is_quic
 from experiments import found_flows
@@ -39,7 +39,7 @@ from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.machine import VirtualMachine
 
 #: Analyses a run's files and gives the verdict, after the cell is free. The argument is the run's place in its batch.
-Finish = Callable[[Batch], Landing]
+Finish = Callable[[Batch], PendingRun]
 
 
 #: Folders of records in that of a run.
@@ -135,8 +135,8 @@ class Worker:
         if status != 0:
             raise TestbedError(f"the simulation failed: {node_binary.failure(status, trouble)}")
         report = Report.read(json.loads(output)).replace(interfaces=interfaces(plan))
-        made = Manifest(started=started, took_s=time.time() - started)
-        return partial(_land, run, attempt, folder, report, made)
+        manifest = Manifest(started=started, took_s=time.time() - started)
+        return partial(_pending_run, run, attempt, folder, report, manifest)
 
     def _run_in_virtual_kernel(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = run.scenario
@@ -150,14 +150,14 @@ class Worker:
             report = machine.run(scenario, folder, self._on_progress)
         finally:
             self._process = None
-        made = Manifest(
+        manifest = Manifest(
             started=started,
             took_s=time.time() - started,
             limits=Limits(**scenario.fidelity.complete()),
             virtual_kernel=kernel.release,
             interception=machine.interception,
         )
-        return partial(_land, run, attempt, folder, report, made)
+        return partial(_pending_run, run, attempt, folder, report, manifest)
 
     def _emulate(self, run: Run, attempt: int, folder: Path) -> Finish:
         scenario = run.scenario
@@ -179,14 +179,14 @@ class Worker:
         report = self._cell.run(scenario, folder)
         _require_installation(run, report)
         shares, took_s = machine.cpu_shares(before, machine.cpu_seconds()), time.time() - started
-        made = Manifest(
+        manifest = Manifest(
             started=started,
             took_s=took_s,
             calibration=tuple(calibration),
             cpu=CpuShares(**shares),
             limits=Limits(**scenario.fidelity.complete()),
         )
-        return partial(_land, run, attempt, folder, report, made)
+        return partial(_pending_run, run, attempt, folder, report, manifest)
 
     def _raise_if_killed(self) -> None:
         if self._killed:
@@ -225,7 +225,7 @@ def _require_installation(run: Run, report: Report) -> None:
         )
 
 
-def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> Landing:
+def _pending_run(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, batch: Batch) -> PendingRun:
     """Computes a run's metrics and verdict, and writes the scenario and the manifest that reproduce it."""
     began = time.time()
     if run.backend.has_real_packets:
@@ -252,7 +252,7 @@ def _land(run: Run, attempt: int, folder: Path, report: Report, made: Manifest, 
         manifest = manifest.replace(crates=scenario.crates)
     documents = Documents(run.document.document, manifest.as_json())
     documents.write(folder)
-    return Landing(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
+    return PendingRun(run.id, run.backend, documents, measured.rows, problems, attempt, folder)
 
 
 def _assign_senders(folder: Path, scenario: Scenario, report: Report) -> None:

@@ -65,7 +65,7 @@ class LocalExecutor:
     This process drives them, because it has the keys.
 
     Args:
-        store: where runs land.
+        store: for the runs.
         post: receives events.
         sets: connects to each set of hosts; "" is the name of the only one. None: cells of this machine.
     """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 #: Attempts of a run until it is valid. The governor allows one invalid run in four, so about one run in a thousand has
 #: no valid attempt among five.
-TRIES = 5
+ATTEMPTS = 5
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Options:
     #: Repeat runs that the store has a valid result of.
     force: bool = False
     #: Attempts of a run until it is valid.
-    tries: int = TRIES
+    attempts: int = ATTEMPTS
     #: Conditions that select runs (experiments.engine.selection).
     only: Sequence[str] = ()
     #: Select only runs that were attempted and have no valid result.

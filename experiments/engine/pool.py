@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from experiments.engine import machine
 from experiments.engine.execution import Worker, lines_key
 from experiments.engine.jobs import Job, PoolStatus, Result
@@ -74,7 +74,7 @@ class CellPool:
     """Runs as many jobs at once as `allow` permits; none before the first call.
 
     Args:
-        store: where runs land.
+        store: for the runs.
         on_status: called about once a second while there is work, from a thread of the pool.
         cells: makes a cell.
         on_hosts: cells are other machines' hosts, so that many may be connected at once.
@@ -214,7 +214,7 @@ class CellPool:
         slot.worker.close()
 
     def _run(self, slot: _CellThread, job: Job, done: Callable[[Result], None]) -> None:
-        folder = self._store.incoming(job.run.id)
+        folder = self._store.staging_folder(job.run.id)
         began_s = time.monotonic()
         try:
             gathered = slot.worker.run(job.run, job.attempt, folder)
@@ -252,10 +252,10 @@ class CellPool:
 
     def _landed(self, job: Job, gathered: Any, folder: Path, ran: Result) -> Result:
         try:
-            landing: Landing = gathered(job.order.replace(cells=ran.cells))
-            self._store.land(landing, replaces=job.replaces)
-            worst_limit_ratio = 0.0 if job.run.backend.in_virtual_time else _worst_limit_ratio(landing)
-            return replace(ran, problems=tuple(landing.problems), worst_limit_ratio=worst_limit_ratio)
+            pending: PendingRun = gathered(job.order.replace(cells=ran.cells))
+            self._store.commit_run(pending, replaces=job.replaces)
+            worst_limit_ratio = 0.0 if job.run.backend.in_virtual_time else _worst_limit_ratio(pending)
+            return replace(ran, problems=tuple(pending.problems), worst_limit_ratio=worst_limit_ratio)
         except TestbedError as error:
             self._store.note_failure(job.run.id, job.attempt, str(error), folder)
             # Nothing is known of its packets, so it does not count as a run of so many cells.
@@ -298,8 +298,8 @@ class CellPool:
             )
 
 
-def _worst_limit_ratio(landing: Landing) -> float:
-    return fidelity.worst_limit_ratio(landing.documents.report, landing.documents.scenario.fidelity)
+def _worst_limit_ratio(pending: PendingRun) -> float:
+    return fidelity.worst_limit_ratio(pending.documents.report, pending.documents.scenario.fidelity)
 
 
 def _lower_priority() -> None:

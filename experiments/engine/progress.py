@@ -129,7 +129,7 @@ class RunFailed:
 
     plan: Plan
     run: Run
-    #: "5 tries", or "4 workers".
+    #: "5 attempts", or "4 workers".
     after: str
     problems: str
 

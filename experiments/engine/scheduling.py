@@ -72,7 +72,7 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
         # A new folder has nothing to reuse: reject before creating it.
         require_emulation()
     with Store.open(options.results, options.artefacts) as store:
-        store.sweep_incoming()
+        store.sweep()
         campaigns = _plan_batch(store, plans, selected, options)
         missing = [run for campaign in campaigns for run in campaign.runs]
         if missing and backend.in_cell and not is_remote:
@@ -117,16 +117,18 @@ def _plan_batch(
     campaigns = []
     for plan in sorted(plans, key=lambda plan: -plan.longest_s):
         valid = store.valid_runs(plan.run_ids)
-        known = set() if options.force else valid
-        missing = batch.to_make(selected[plan.id], known, store.tried_runs if options.retry_failed else None)
+        done = set() if options.force else valid
+        missing = batch.to_make(selected[plan.id], done, store.tried_runs if options.retry_failed else None)
         order_seed = None if options.file_order else plan.seed
         shared = {run.id for run in missing} & planned
         missing = [run for run in batch.ordered(missing, order_seed) if run.id not in planned][:room]
-        made = {run.id for run in missing}
-        planned |= made
-        room = None if room is None else room - len(made)
-        outcome = Outcome(plan.id, reused=len(valid - made), left_out=len(set(plan.run_ids) - valid - made - shared))
-        campaigns.append(PlannedCampaign(plan, outcome, plan.runs_of(missing), order_seed, valid & made, shared))
+        to_run = {run.id for run in missing}
+        planned |= to_run
+        room = None if room is None else room - len(to_run)
+        outcome = Outcome(
+            plan.id, reused=len(valid - to_run), left_out=len(set(plan.run_ids) - valid - to_run - shared)
+        )
+        campaigns.append(PlannedCampaign(plan, outcome, plan.runs_of(missing), order_seed, valid & to_run, shared))
     return campaigns
 
 
@@ -245,7 +247,9 @@ def _raise(error: BaseException) -> NoReturn:
     # The operating system's words, or the database's.
     words = getattr(error, "strerror", None) or getattr(error, "orig", None)
     cause = words or f"{type(error).__name__}: {error}"
-    raise TestbedError(f"the campaign stopped: {cause}; landed runs stay, and the same command continues") from error
+    raise TestbedError(
+        f"the campaign stopped: {cause}; stored runs are kept, and the same command continues"
+    ) from error
 
 
 @contextmanager

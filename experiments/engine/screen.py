@@ -1,7 +1,7 @@
 """Cheap simulations: many runs in few node processes, measured by counters in memory, stored in batches without files.
 
-A screened run has the id and the scenario of the run that `run` makes; what is recorded is no part of its course. So
-whatever is interesting is made again, with captures, by its id.
+A screened run has the id and the scenario of the run that `run` makes; recording does not change its course. So
+an interesting run can be repeated with captures, by its id.
 """
 
 from __future__ import annotations
@@ -130,11 +130,11 @@ def screen(
         Those with values, by id.
     """
     unique = {run.id: run for run in runs}
-    wanted = frozenset(names or ())
+    required = frozenset(names or ())
     have = {
         run_id: row
         for run_id, row in known(store, list(unique)).items()
-        if wanted <= row.names and (names or row.names)
+        if required <= row.names and (names or row.names)
     }
     progress = Progress(len(unique), reused=len(have))
     missing = [run for run_id, run in unique.items() if run_id not in have]

@@ -25,7 +25,7 @@ def read(paths: Sequence[Path]) -> LeasedLab:
     """Reads one manifest.
 
     Raises:
-        CampaignError: it is no manifest, or a node has no login or two networks for one interface.
+        CampaignError: it is not a manifest, or a node has no login or two networks for one interface.
     """
     (path,) = paths
     file = str(path)

@@ -62,12 +62,14 @@ def read(paths: Sequence[Path]) -> LeasedLab:
                 nic = Nic(network, name, mac, rows.text(row, at, "ip_addr"))
                 nics.setdefault(rows.need(row, at, "node"), []).append((nic, rows, number))
             else:
-                raise rows.error(at, f"is none of what is read: {FILES}")
-    known = [name for name, *_ in nodes]
+                raise rows.error(at, f"is not one of the expected files: {FILES}")
+    node_names = [name for name, *_ in nodes]
     for node, found in nics.items():
-        if node not in known:
+        if node not in node_names:
             _, rows, number = found[0]
-            raise rows.error((ROWS, number), f"its node '{node}' is unknown; nodes are {', '.join(known) or 'missing'}")
+            raise rows.error(
+                (ROWS, number), f"its node '{node}' is unknown; nodes are {', '.join(node_names) or 'missing'}"
+            )
     hosts = [
         LentHost(host_name(name), address, tuple(nic for nic, *_ in nics.get(name, [])), user)
         for name, address, user in nodes

@@ -72,7 +72,7 @@ def xml_of(path: Path) -> Element:
     """The root of an XML document. A document type is refused, and with it every entity.
 
     Raises:
-        CampaignError: it is no such document, or too large.
+        CampaignError: it is not such a document, or is too large.
     """
     file, text = str(path), text_of(path)
     parser = expat.ParserCreate(namespace_separator=" ")
@@ -104,5 +104,5 @@ def xml_of(path: Path) -> Element:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
-        raise wrong(file, error.lineno, "", f"is no XML: {expat.ErrorString(error.code)}") from None
+        raise wrong(file, error.lineno, "", f"is not XML: {expat.ErrorString(error.code)}") from None
     return roots[0]

@@ -35,8 +35,8 @@ SYSTEMS: Mapping[str, tuple[Callable[[Sequence[Path]], LeasedLab], str, int]] = 
 
 
 @dataclass(frozen=True)
-class Request:
-    """What a user asks for."""
+class LabImportRequest:
+    """A user's request to import a lab."""
 
     system: str
     files: tuple[Path, ...]
@@ -56,7 +56,7 @@ class Request:
     lease_ends: str | None = None
 
 
-def import_lab(request: Request, now_s: float) -> list[str]:
+def import_lab(request: LabImportRequest, now_s: float) -> list[str]:
     """Writes the inventory of a lent lab. Returns lines for the user.
 
     Args:
@@ -92,11 +92,11 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     if any(host.address.startswith("10.") for host in lent.hosts):
         # The hosts themselves have addresses of the usual range.
         fields["addresses"] = "198.18.0.0/15"
-    found = matched(lent, scenario.nodes, scenario.links, request.plays, request.carried)
-    write(request.inventory, {**fields, **found})
-    boxes = sum("plays" not in host for host in found["hosts"].values())
-    unused = [host.name for host in lent.hosts if host.name not in found["hosts"]]
-    lines = [f"{request.inventory}: {len(found['hosts'])} hosts, {boxes} of them link boxes"]
+    matching = matched(lent, scenario.nodes, scenario.links, request.plays, request.carried)
+    write(request.inventory, {**fields, **matching})
+    boxes = sum("plays" not in host for host in matching["hosts"].values())
+    unused = [host.name for host in lent.hosts if host.name not in matching["hosts"]]
+    lines = [f"{request.inventory}: {len(matching['hosts'])} hosts, {boxes} of them link boxes"]
     if unused:
         lines.append(f"not used: {', '.join(unused)}")
     if ends is not None:
@@ -104,7 +104,7 @@ def import_lab(request: Request, now_s: float) -> list[str]:
     return [*lines, f"next: ./backchannel testbed site --inventory {request.inventory}"]
 
 
-def _ssh(request: Request, lent: LeasedLab) -> dict[str, Any]:
+def _ssh(request: LabImportRequest, lent: LeasedLab) -> dict[str, Any]:
     """The field `ssh`, with what the description says of logins and keys."""
     if request.proxy_jump is not None:
         try:
@@ -133,7 +133,7 @@ def _ssh(request: Request, lent: LeasedLab) -> dict[str, Any]:
     return fields
 
 
-def _options(request: Request, ssh: Mapping[str, Any]) -> SshOptions:
+def _options(request: LabImportRequest, ssh: Mapping[str, Any]) -> SshOptions:
     """Connections as the inventory will have them, with the login of Ansible: that of the agent does not exist yet."""
     file = inventory.InventoryFile.model_validate({"plugin": "backchannel", "ssh": ssh})
     return replace(inventory.Inventory(request.inventory, file).ssh_options(), user=file.ssh.user)
@@ -159,10 +159,10 @@ def write(path: Path, fields: Mapping[str, Any]) -> None:
             yaml.width = 120
             yaml.dump(dict(fields), file)
         new.chmod(0o644)
-        found = inventory.read(new)
-        assert found.campaign is not None
-        scenario = campaign.load(found.campaign).runs[0].scenario
-        inventory.placements(found, scenario.nodes, scenario.links)
+        lab = inventory.read(new)
+        assert lab.campaign is not None
+        scenario = campaign.load(lab.campaign).runs[0].scenario
+        inventory.placements(lab, scenario.nodes, scenario.links)
         new.rename(path)
     except CampaignError as error:
         # Without lines, because the file that has them is removed.

@@ -65,10 +65,10 @@ def instant(text: str) -> datetime:
     """
     # FABRIC separates the offset by a space.
     try:
-        found = datetime.fromisoformat(re.sub(r" (?=[+-]\d\d:?\d\d$)", "", text.strip()))
+        moment = datetime.fromisoformat(re.sub(r" (?=[+-]\d\d:?\d\d$)", "", text.strip()))
     except ValueError:
         raise ValueError(f"'{text}' is not a time, such as '2026-03-01T18:00:00+00:00'") from None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None) -> LeasedLab:
@@ -84,7 +84,7 @@ def lent_lab(file: str, hosts: Sequence[LentHost], ends: datetime | None = None)
         for host in hosts:
             other = seen.setdefault(key(host), host)
             if other is not host:
-                raise wrong(file, 0, host.name, f"two hosts have equal {what} ({key(host)}); each needs its own")
+                raise wrong(file, 0, host.name, f"two hosts have the same {what} ({key(host)}); each needs its own")
     return LeasedLab(tuple(hosts), ends)
 
 
@@ -119,10 +119,10 @@ class Rows:
 
     def need(self, row: Mapping[str, Any], path: tuple[str | int, ...], *keys: str) -> str:
         """As `text`, where one must be there."""
-        found = self.text(row, path, *keys)
-        if found is None:
+        value = self.text(row, path, *keys)
+        if value is None:
             raise self.error(path, f"the field '{keys[0]}' is missing")
-        return found
+        return value
 
     def mapping(self, value: Any, path: tuple[str | int, ...]) -> dict[str, Any]:
         """A mapping of fields."""

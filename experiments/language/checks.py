@@ -68,15 +68,15 @@ def _build(campaign: Campaign) -> Built:
         message = f"must be at least {least_ms:g} ms, the delay of the link and of the clients' access links"
         return Built((), (), [(("network", "rtt"), message)])
     nodes, links = topologies.build(network, campaign.workload, random.Random(0))
-    found = list(_of_graph(nodes, links))
-    if not found:
+    problems = list(_of_graph(nodes, links))
+    if not problems:
         shape_of_nodes = tuple((node.name, node.kind) for node in nodes)
         shape_of_links = tuple((link.name, link.ends, link.one_way) for link in links)
         reason = _plan_problem(shape_of_nodes, shape_of_links)
-        found = [] if reason is None else [(("network",), reason)]
-        if not found and any(node.routes for node in nodes):
-            found = list(_of_routes(nodes, links))
-    return Built(nodes, links, found)
+        problems = [] if reason is None else [(("network",), reason)]
+        if not problems and any(node.routes for node in nodes):
+            problems = list(_of_routes(nodes, links))
+    return Built(nodes, links, problems)
 
 
 #: Name and kind of each node; name, ends and whether it is one-way of each link.
@@ -198,7 +198,7 @@ def _of_clocks(campaign: Campaign, links: Links) -> Iterator[Finding]:
 
 
 def _of_graph(nodes: Nodes, links: Links) -> Iterator[Finding]:
-    """Names that two nodes or links share, and ends that are no nodes."""
+    """Names that two nodes or links share, and ends that are not nodes."""
     node_names = [node.name for node in nodes]
     for kind, names in (("node", node_names), ("link", [link.name for link in links])):
         seen: set[str] = set()
@@ -236,8 +236,8 @@ def _of_paths(campaign: Campaign, nodes: Nodes, links: Links) -> Iterator[Findin
     plan = make_plan(nodes, links)
     for number, flow in enumerate(campaign.workload):
         for start, end in ((flow.from_, flow.to), (flow.to, flow.from_)):
-            known = start in plan.nodes and end in plan.nodes
-            if known and planned(plan, links, start, end) is None:
+            both_exist = start in plan.nodes and end in plan.nodes
+            if both_exist and planned(plan, links, start, end) is None:
                 key = "from" if start == flow.from_ else "to"
                 yield (
                     ("workload", number, key),

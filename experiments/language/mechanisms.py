@@ -86,7 +86,7 @@ def workload_kind(value: Any, read: Reader) -> str:
     """The kind of a flow: its name, or a mapping with it and the folder of its crate. Options stand beside the kind.
 
     Raises:
-        ValueError: there is no such kind.
+        ValueError: unknown kind.
     """
     if not isinstance(value, dict):
         return registry.find("workload", str(value)).name
@@ -109,7 +109,7 @@ def _require_crate(folder: Any, read: Reader) -> None:
     sweeps exchange them.
 
     Raises:
-        MechanismError: there is no such crate, or the node does not have it.
+        MechanismError: unknown crate, or the node does not have it.
     """
     try:
         if not is_folder(folder):

@@ -111,7 +111,7 @@ def _siblings(model: type[BaseModel], path: Sequence[str | int], extra: Sequence
         here = _model_in(field.annotation) if field is not None else None
         if field is None or here is None:
             return []
-        # Keys of a mapping are no fields.
+        # Keys of a mapping are not fields.
         is_key = "dict[" in str(field.annotation)
     names = [info.alias or name for name, info in here.model_fields.items()]
     return [*names, *extra] if here is model else names

@@ -163,7 +163,7 @@ def _with_profile(value: object, kind_key: str) -> object:
     """Adds the fields of a profile that the file does not set.
 
     Raises:
-        ValueError: there is no such profile.
+        ValueError: unknown profile.
     """
     if not isinstance(value, dict) or not isinstance(value.get("profile"), str):
         return value

@@ -87,7 +87,7 @@ def unit_of(text: str) -> tuple[str, float]:
     """A unit's kind (testbed.units.UNITS), and its size in the SI unit.
 
     Raises:
-        ValueError: there is no such unit.
+        ValueError: unknown unit.
     """
     if text in _PLAIN:
         return text, 1.0

@@ -35,7 +35,7 @@ PERTURBATIONS = 3
 class Variant:
     """A campaign as chosen, with one choice changed, or with perturbed lines."""
 
-    #: The changed fields with their values; None stands for the language's default. Empty: as chosen.
+    #: The changed fields with their values; None is the default. Empty: as chosen.
     changed: Mapping[str, Any]
     #: Of the campaign file.
     values: Mapping[str, Any]

@@ -15,7 +15,7 @@ from ruamel.yaml import YAML
 
 from experiments import catalogue
 
-#: Name of a choices file; it is no campaign.
+#: Name of a choices file; it is not a campaign.
 FILE = "chosen.yaml"
 #: Ends the name of a campaign that ran with defaults.
 SUFFIX = "-defaults"

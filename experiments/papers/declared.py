@@ -68,7 +68,7 @@ class CampaignFile:
 
 @cache
 def read(text: str) -> CampaignFile:
-    """A campaign file's text. Text that is no campaign file gives an empty one: a bundle may hold any."""
+    """A campaign file's text. Any other text, which a bundle may have, gives an empty one."""
     try:
         values = YAML(typ="safe").load(text)
     except YAMLError:

@@ -44,7 +44,7 @@ class Conclusion:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ConclusionCheck:
     """A conclusion under one change."""
 
     outcome: Outcome
@@ -68,7 +68,7 @@ class Column:
     #: Why it was left out.
     left_out: str = ""
     #: One for each conclusion; none if it was left out.
-    cells: tuple[Cell, ...] = ()
+    cells: tuple[ConclusionCheck, ...] = ()
 
     def count(self, outcome: Outcome) -> int:
         """Conclusions with this outcome."""
@@ -174,7 +174,7 @@ def _same_pair(conclusion: Conclusion, first: Parameters, second: Parameters) ->
     return pair in ((first, second), (second, first))
 
 
-def examine(conclusion: Conclusion, question: Question, changed: Results) -> Cell:
+def examine(conclusion: Conclusion, question: Question, changed: Results) -> ConclusionCheck:
     """A conclusion of the original campaign in the results of a changed one."""
     at = {tuple(sorted(point.items())): number for number, point in enumerate(changed.points)}
 
@@ -184,9 +184,9 @@ def examine(conclusion: Conclusion, question: Question, changed: Results) -> Cel
 
     first, second = values_of(conclusion.first), values_of(conclusion.second)
     if not first or not second:
-        return Cell("cannot tell", None)
+        return ConclusionCheck("cannot tell", None)
     compared = question.judged(conclusion.quantity, first, second)
-    return Cell(outcome(conclusion.compared, compared), compared)
+    return ConclusionCheck(outcome(conclusion.compared, compared), compared)
 
 
 def outcome(original: Compared, changed: Compared) -> Outcome:
@@ -194,7 +194,7 @@ def outcome(original: Compared, changed: Compared) -> Outcome:
 
     A difference flips if its sign does, or if it is equivalent to none and the original interval lies wholly beyond the
     margin. An equality flips if the changed interval lies wholly beyond the margin. So a smaller effect with the same
-    sign is no flip.
+    sign is not a flip.
     """
     if original.verdict == changed.verdict == "same":
         return "survives"

@@ -109,7 +109,7 @@ def _simulated(file: Path, overrides: Sequence[str]) -> Change:
             make(None)
         except CampaignError:
             raise problem from None
-        return Change("sim", f"simulated, by stack {near} in the place of {stack}", make)
+        return Change("sim", f"simulated, with stack {near} instead of {stack}", make)
 
 
 def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int) -> Iterator[Change]:
@@ -130,7 +130,7 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
         other = _loader(file, kept, plan.backend, f"seed={seed}")(repetitions)
         return replace(other, name=f"{other.name}-seeds")
 
-    yield Change("seeds", f"other seeds: seed {seed} in the place of {plan.seed}", seeds)
+    yield Change("seeds", f"other seeds: seed {seed} instead of {plan.seed}", seeds)
     yield Change("half", "half of the measured time", lambda repetitions: halved_plan(same(repetitions)))
 
     def perturbed(number: int) -> Make:
@@ -152,7 +152,7 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
         link = f"network.link={{kind: kernel, shaper: {shaper}}}"
         yield Change(
             shaper,
-            f"Linux in virtual time with its own {words} in the place of the emulator",
+            f"Linux in virtual time with its own {words} instead of the emulator",
             _real(file, overrides, Backend.VIRTUAL_KERNEL, link),
         )
     if plan.backend is not Backend.EMULATED:
@@ -191,17 +191,17 @@ def _emulated(file: Path, overrides: Sequence[str]) -> Make:
     return checked
 
 
-def named(known: Sequence[Change], only: Sequence[str]) -> list[Change]:
+def named(candidates: Sequence[Change], only: Sequence[str]) -> list[Change]:
     """The changes of these names, such as `perturbed`; all without any.
 
     Raises:
-        ValueError: there is no such change.
+        ValueError: unknown change.
     """
-    names = dict.fromkeys(change.name.partition(" ")[0] for change in known)
+    names = dict.fromkeys(change.name.partition(" ")[0] for change in candidates)
     for name in only:
         if name not in names:
             raise ValueError(f"unknown change '{name}'; allowed: {', '.join(names)}")
-    return [change for change in known if not only or change.name.partition(" ")[0] in only]
+    return [change for change in candidates if not only or change.name.partition(" ")[0] in only]
 
 
 def planned(change: Change, within_s: float, store: Store | None, jobs: int | None) -> Planned:

@@ -23,7 +23,7 @@ from analysis.handle import StoredCampaign, StoredRun
 from analysis.runs import KINDS, Kind
 from experiments.papers import declared
 from experiments.papers.scorecard import results_table
-from experiments.papers.table import Cell, Table
+from experiments.papers.table import Table, TableCell
 from experiments.papers.targets import Expected, expected_of
 
 #: Published values: what the legend calls them, and their marker.
@@ -226,17 +226,17 @@ def make(
                 contained,
             )
         )
-    made = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
-    return CampaignFigure(spec, spec.title or title, [curve for curve in made if curve.points], ticks)
+    ordered = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
+    return CampaignFigure(spec, spec.title or title, [curve for curve in ordered if curve.points], ticks)
 
 
-def _place(spec: FigureSpec, measure: str, cell: Cell) -> str:
+def _place(spec: FigureSpec, measure: str, cell: TableCell) -> str:
     return measure if spec.x.axis == MEASURES else cell.labels.get(spec.x.axis, "")
 
 
-def _names_it(wanted: Mapping[str, object], labels: Mapping[str, str], x_axis: str) -> bool:
+def _names_it(published: Mapping[str, object], labels: Mapping[str, str], x_axis: str) -> bool:
     """Whether a target's cell is this one, and not an average over the figure's axis."""
-    named = {axis: str(label) for axis, label in wanted.items()}
+    named = {axis: str(label) for axis, label in published.items()}
     if x_axis not in ("", MEASURES) and x_axis in labels and x_axis not in named:
         return False
     return all(labels.get(axis) == label for axis, label in named.items())
@@ -257,28 +257,28 @@ def _places(spec: FigureSpec, labels: Sequence[str]) -> tuple[dict[str, float], 
     return places, [(place, spec.names.get(label, label)) for label, place in places.items()]
 
 
-def _series(spec: FigureSpec, measure: str, cell: Cell) -> tuple[str, ...]:
+def _series(spec: FigureSpec, measure: str, cell: TableCell) -> tuple[str, ...]:
     """Labels that distinguish a series, before names replace them."""
     labels = [label for axis, label in cell.labels.items() if axis != spec.x.axis and axis not in spec.where]
     return (*labels, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
 
 
-def _curves(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> dict[tuple[str, ...], Curve]:
+def _curves(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> dict[tuple[str, ...], Curve]:
     keys = list(dict.fromkeys(_series(spec, measure, cell) for measure, cell in cells))
     return {key: Curve("") for key in keys}
 
 
 def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[tuple[str, Curve]]:
-    """Curves with their names, in the order that is asked for; parts that all share are no part of a name."""
+    """Curves with their names, in the order that is asked for; parts that all share are omitted."""
     keys = list(curves)
     shared = {
         number
         for number in range(max(map(len, keys), default=0))
         if len({key[number : number + 1] for key in keys}) == 1
     }
-    known = spec.series
-    rank = {name: number for number, name in enumerate(known)}
-    keys.sort(key=lambda key: [rank.get(part, len(known)) for part in key])
+    declared = spec.series
+    rank = {name: number for number, name in enumerate(declared)}
+    keys.sort(key=lambda key: [rank.get(part, len(declared)) for part in key])
     named = []
     for key in keys:
         parts = [spec.names.get(part, part) for number, part in enumerate(key) if number not in shared]
@@ -286,7 +286,7 @@ def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[
     return named
 
 
-def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, Cell]]) -> list[Curve]:
+def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> list[Curve]:
     size, curves = size_of(spec.x.unit), _curves(spec, cells)
     for measure, cell in cells:
         values = sorted(value / size for value in cell.values)

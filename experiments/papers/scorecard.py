@@ -32,7 +32,7 @@ from analysis.store.rows import CampaignRow
 from experiments.language.measures import Configured, Metric
 from experiments.papers import declared, theory
 from experiments.papers.choices import OVERRIDE, with_defaults
-from experiments.papers.table import Cell, Table
+from experiments.papers.table import Table, TableCell
 from experiments.papers.targets import Expected, Ordering, Target, all_targets, expected_of
 
 #: Share of an artefact's stated values that must lie within tolerance.
@@ -377,8 +377,8 @@ def _newest(opened: OpenResults, *, defaults: bool = False) -> dict[tuple[str, s
     """
     newest: dict[tuple[str, str], CampaignRow] = {}
     for row in opened.store.campaigns(texts=True):
-        wanted = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
-        if not wanted or not row.valid:
+        is_selected = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
+        if not is_selected or not row.valid:
             continue
         artefact = declared.read(row.text).artefact
         if artefact is not None:
@@ -499,12 +499,12 @@ def _ordering(table: Table, ordering: Ordering) -> OrderingScore:
     )
 
 
-def _overlap(first: Cell, second: Cell) -> bool:
+def _overlap(first: TableCell, second: TableCell) -> bool:
     """Whether the intervals of two means overlap; False if one has none."""
     return first.interval is not None and second.interval is not None and first.interval.overlaps(second.interval)
 
 
-def _is_beyond_chance(first: Cell, second: Cell) -> bool:
+def _is_beyond_chance(first: TableCell, second: TableCell) -> bool:
     """Whether the order of two means is significant: by Welch's test, or, where an interval is not that of values, if
     the two do not overlap. Intervals without width leave nothing to chance. A single run has no interval.
     """
@@ -518,7 +518,7 @@ def _is_beyond_chance(first: Cell, second: Cell) -> bool:
     return welch.interval is None or 0.0 not in welch.interval
 
 
-def _are_the_same(first: Cell, second: Cell) -> bool:
+def _are_the_same(first: TableCell, second: TableCell) -> bool:
     """Whether two means are shown to be less than MARGIN of the first apart, as `compare` shows it."""
     if first.other_interval or second.other_interval:
         return False
@@ -527,6 +527,6 @@ def _are_the_same(first: Cell, second: Cell) -> bool:
     return p is not None and p < 1 - LEVEL
 
 
-def _welch(first: Cell, second: Cell) -> Difference:
+def _welch(first: TableCell, second: TableCell) -> Difference:
     """The difference of two means, whose runs are not paired."""
     return difference(dict(enumerate(first.values)), {-1 - at: value for at, value in enumerate(second.values)})

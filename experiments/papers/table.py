@@ -36,7 +36,7 @@ Labels = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Cell:
+class TableCell:
     """One combination of labels with a value for each run."""
 
     labels: Labels
@@ -47,16 +47,16 @@ class Cell:
     other_interval: Interval | None = None
 
     @classmethod
-    def exact(cls, labels: Labels, value: float) -> Cell:
+    def exact(cls, labels: Labels, value: float) -> TableCell:
         """A computed or configured value, in which there is no chance."""
         return cls(labels, [value], other_interval=exact_interval(value))
 
-    def mapped(self, function: Callable[[float], float]) -> Cell:
+    def mapped(self, function: Callable[[float], float]) -> TableCell:
         """The cell with each value converted by a monotone function."""
         interval = self.other_interval and self.other_interval.mapped(function)
-        return Cell(self.labels, [function(value) for value in self.values], self.runs, interval)
+        return TableCell(self.labels, [function(value) for value in self.values], self.runs, interval)
 
-    def relabelled(self, labels: Labels) -> Cell:
+    def relabelled(self, labels: Labels) -> TableCell:
         """The same values under other labels."""
         return replace(self, labels=labels)
 
@@ -71,11 +71,11 @@ class Cell:
         return self.other_interval or t_interval(self.values)
 
     @property
-    def operand(self) -> Cell:
+    def operand(self) -> TableCell:
         """The cell as other measures compute with it. With an interval that is not its values', it is its mean alone,
         which has no interval.
         """
-        return self if self.other_interval is None else Cell(self.labels, [self.mean])
+        return self if self.other_interval is None else TableCell(self.labels, [self.mean])
 
     @property
     def by_run(self) -> dict[Hashable, float]:
@@ -111,16 +111,16 @@ class Table:
             for number, of_point in values.items()
             for quantity, of_runs in of_point.items()
         }
-        self._made: dict[str, list[Cell]] = {}
+        self._made: dict[str, list[TableCell]] = {}
 
-    def cells(self, name: str) -> list[Cell]:
+    def cells(self, name: str) -> list[TableCell]:
         """Every cell of a measure; none for a measure that the campaign does not define."""
         if name not in self._made:
             self._made[name] = []  # a measure that refers to itself has no cells
             self._made[name] = self._make(name)
         return self._made[name]
 
-    def cell(self, name: str, labels: Mapping[str, CellLabel]) -> Cell:
+    def cell(self, name: str, labels: Mapping[str, CellLabel]) -> TableCell:
         """Every cell that has these labels, whatever its others, as one; without values if there is none."""
         texts = {axis: str(label) for axis, label in labels.items()}
         cells = [
@@ -128,9 +128,9 @@ class Table:
         ]
         if len(cells) == 1:
             return cells[0]
-        return Cell(texts, [value for cell in cells for value in cell.operand.values])
+        return TableCell(texts, [value for cell in cells for value in cell.operand.values])
 
-    def _make(self, name: str) -> list[Cell]:
+    def _make(self, name: str) -> list[TableCell]:
         measure = self._measures.get(name)
         match measure:
             case None:
@@ -169,25 +169,25 @@ class Table:
             case forms.Stdev():
                 return [_stdev(cell) for cell in cells if len(cell.values) > 1]
 
-    def _operands(self, name: str) -> list[Cell]:
+    def _operands(self, name: str) -> list[TableCell]:
         """Every cell of a measure as others compute with it."""
         return [cell.operand for cell in self.cells(name)]
 
-    def _of_metric(self, metric: str, subject: str) -> list[Cell]:
+    def _of_metric(self, metric: str, subject: str) -> list[TableCell]:
         """A cell for each point that has values of a stored metric."""
         by_point = [(labels, self._values.get((number, metric, subject))) for number, labels in self._points.items()]
-        return [Cell(labels, list(values.values()), list(values)) for labels, values in by_point if values]
+        return [TableCell(labels, list(values.values()), list(values)) for labels, values in by_point if values]
 
-    def _configured(self, path: str) -> list[Cell]:
+    def _configured(self, path: str) -> list[TableCell]:
         """A cell for each point whose scenario has a number at a path."""
         cells = [
             (labels, _look_up(self._scenarios[number].as_json(), path))
             for number, labels in self._points.items()
             if number in self._scenarios
         ]
-        return [Cell.exact(labels, value) for labels, value in cells if value is not None]
+        return [TableCell.exact(labels, value) for labels, value in cells if value is not None]
 
-    def _with_splits(self, name: str, cells: list[Cell]) -> list[Cell]:
+    def _with_splits(self, name: str, cells: list[TableCell]) -> list[TableCell]:
         grouped = list(cells)
         for split in self._splits:
             deciding = cells if name == split.by else self.cells(split.by)
@@ -199,7 +199,9 @@ class Table:
                     kept = [at for at, value in enumerate(by) if (value < split.below) == low]
                     if kept:
                         labels = {**cell.labels, split.axis: into}
-                        grouped.append(Cell(labels, [cell.values[at] for at in kept], [cell.runs[at] for at in kept]))
+                        grouped.append(
+                            TableCell(labels, [cell.values[at] for at in kept], [cell.runs[at] for at in kept])
+                        )
         return grouped
 
 
@@ -215,50 +217,53 @@ def _look_up(scenario: Any, path: str) -> float | None:
     return float(scenario) if isinstance(scenario, int | float) else None
 
 
-def _greatest(rest: Labels, members: Sequence[Cell]) -> Cell:
+def _greatest(rest: Labels, members: Sequence[TableCell]) -> TableCell:
     best = max(members, key=lambda cell: cell.mean)
     # Its runs were selected by what they measured, so without this interval they have none.
     interval = greatest_interval([cell.values for cell in members])
-    return Cell(rest, best.values, best.runs, interval) if interval else Cell(rest, [best.mean])
+    return TableCell(rest, best.values, best.runs, interval) if interval else TableCell(rest, [best.mean])
 
 
-def _mean(rest: Labels, members: Sequence[Cell], axis: str) -> Cell:
+def _mean(rest: Labels, members: Sequence[TableCell], axis: str) -> TableCell:
     # Runs of several cells share seeds: the label keeps them apart.
     runs = [(cell.labels[axis], run) for cell in members for run in cell.by_run]
-    return Cell(rest, [value for cell in members for value in cell.values], runs)
+    return TableCell(rest, [value for cell in members for value in cell.values], runs)
 
 
-def _best(rest: Labels, members: Sequence[Cell], axis: str) -> Cell:
+def _best(rest: Labels, members: Sequence[TableCell], axis: str) -> TableCell:
     best = max(members, key=lambda cell: cell.mean)
     possible = [members[at] for at in candidate_maxima([cell.by_run for cell in members])]
     labels = [float(cell.labels[axis]) for cell in possible]
     interval = Interval(min(labels), max(labels), LEVEL, "possible")
-    return Cell(rest, [float(best.labels[axis])], other_interval=interval)
+    return TableCell(rest, [float(best.labels[axis])], other_interval=interval)
 
 
-def _share(cell: Cell, below: float) -> Cell:
+def _share(cell: TableCell, below: float) -> TableCell:
     """One or nothing a run."""
     hits = [float(value < below) for value in cell.values]
-    return Cell(cell.labels, hits, cell.runs, share_interval(hits.count(1.0), len(hits)))
+    return TableCell(cell.labels, hits, cell.runs, share_interval(hits.count(1.0), len(hits)))
 
 
-def _stdev(cell: Cell) -> Cell:
-    return Cell(cell.labels, [statistics.stdev(cell.values)], other_interval=sd_interval(cell.values))
+def _stdev(cell: TableCell) -> TableCell:
+    return TableCell(cell.labels, [statistics.stdev(cell.values)], other_interval=sd_interval(cell.values))
 
 
-def _sums(parts: Sequence[Sequence[Cell]]) -> list[Cell]:
+def _sums(parts: Sequence[Sequence[TableCell]]) -> list[TableCell]:
     cells = []
     for cell in parts[0]:
         same = [next((other for other in others if other.labels == cell.labels), None) for others in parts]
         terms = [other.values for other in same if other is not None and len(other.values) == len(cell.values)]
         if len(terms) == len(parts):
-            cells.append(Cell(cell.labels, [sum(of_run) for of_run in zip(*terms, strict=True)], cell.runs))
+            cells.append(TableCell(cell.labels, [sum(of_run) for of_run in zip(*terms, strict=True)], cell.runs))
     return cells
 
 
 def _by(
-    cells: Sequence[Cell], axis: str | None, by: float | Mapping[str, float], apply: Callable[[float, float], float]
-) -> list[Cell]:
+    cells: Sequence[TableCell],
+    axis: str | None,
+    by: float | Mapping[str, float],
+    apply: Callable[[float, float], float],
+) -> list[TableCell]:
     if not isinstance(by, Mapping):
         return [cell.mapped(partial(apply, by)) for cell in cells]
     numbers = [(cell, by.get(cell.labels.get(axis or "", ""))) for cell in cells]
@@ -266,8 +271,11 @@ def _by(
 
 
 def _between(
-    cells: Sequence[Cell], axis: str, between: tuple[str, str], compare: Callable[[Labels, Cell, Cell], Cell | None]
-) -> list[Cell]:
+    cells: Sequence[TableCell],
+    axis: str,
+    between: tuple[str, str],
+    compare: Callable[[Labels, TableCell, TableCell], TableCell | None],
+) -> list[TableCell]:
     compared = []
     for first in cells:
         if first.labels.get(axis) != between[0]:
@@ -278,15 +286,15 @@ def _between(
     return [cell for cell in compared if cell is not None]
 
 
-def _difference(labels: Labels, first: Cell, second: Cell) -> Cell:
+def _difference(labels: Labels, first: TableCell, second: TableCell) -> TableCell:
     a, b = first.by_run, second.by_run
     pairs = pairs_of(a, b)
     if pairs is None:
-        return Cell(labels, [first.mean - second.mean])
-    return Cell(labels, [a[run] - b[run] for run in pairs], pairs)
+        return TableCell(labels, [first.mean - second.mean])
+    return TableCell(labels, [a[run] - b[run] for run in pairs], pairs)
 
 
-def _ratio(labels: Labels, first: Cell, second: Cell) -> Cell | None:
+def _ratio(labels: Labels, first: TableCell, second: TableCell) -> TableCell | None:
     """The ratio of the means: one of single runs is dominated by the least denominator. The values of pairs lie around
     it as it varies with numerator and denominator, to first order (delta method). None over a mean of nothing.
     """
@@ -297,13 +305,13 @@ def _ratio(labels: Labels, first: Cell, second: Cell) -> Cell | None:
         return None
     ratio = top / bottom
     if pairs is None:
-        return Cell(labels, [ratio])
-    return Cell(labels, [ratio + (a[run] - ratio * b[run]) / bottom for run in pairs], pairs)
+        return TableCell(labels, [ratio])
+    return TableCell(labels, [ratio + (a[run] - ratio * b[run]) / bottom for run in pairs], pairs)
 
 
-def _over(cells: Sequence[Cell], axis: str) -> list[tuple[dict[str, str], list[Cell]]]:
+def _over(cells: Sequence[TableCell], axis: str) -> list[tuple[dict[str, str], list[TableCell]]]:
     """The cells that differ only in their label on an axis, with their other labels."""
-    groups: dict[tuple[tuple[str, str], ...], list[Cell]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[TableCell]] = {}
     for cell in cells:
         if axis in cell.labels:
             rest = tuple((name, label) for name, label in cell.labels.items() if name != axis)

@@ -56,7 +56,7 @@ def ask(name: str | None, function: Callable[Concatenate[Any, P], R], *args: P.a
     """The result of a request of SessionControl to a session of this user; None: the only one.
 
     Raises:
-        TestbedError: there is no such session, or it rejected the request.
+        TestbedError: unknown session, or it rejected the request.
     """
     name = only(name)
     silent = TestbedError(f"session {name} does not answer; it may have ended")

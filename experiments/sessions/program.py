@@ -56,12 +56,12 @@ def _as_user() -> list[str]:
 
 def environment(label: str, host: str) -> dict[str, str]:
     """The environment of a program: the caller's, without what the launcher added."""
-    found = {name: value for name, value in os.environ.items() if name not in _OURS}
+    inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
     user = os.environ.get("SUDO_UID", "")
     if _as_user():
         entry = pwd.getpwuid(int(user))
-        found |= {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}
-    return found | {NAME_VARIABLE: label, HOST_VARIABLE: host}
+        inherited |= {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name, "SHELL": entry.pw_shell}
+    return inherited | {NAME_VARIABLE: label, HOST_VARIABLE: host}
 
 
 def shell_words(variables: Mapping[str, str]) -> list[str]:
@@ -80,7 +80,7 @@ def check(command: Sequence[str]) -> tuple[str, int] | None:
     return f"command '{name}' not found on this machine: check its spelling, or install it", NOT_FOUND
 
 
-class Program:
+class ForegroundProcess:
     """A running program with this process's terminal, or pipes.
 
     Args:

@@ -13,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from analysis import parquet, versions
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import CpuShares, Documents, Manifest, SessionChange, SessionDescription
 from experiments import collections_of_runs, found_datagrams, found_flows
 from experiments.engine import execution
@@ -35,7 +35,7 @@ LEAST_S = 1e-3
 MOST_WORDS = 80
 
 
-def land(
+def commit_session(
     store: Store,
     plan: SessionPlan,
     report: Report,
@@ -43,15 +43,15 @@ def land(
     folder: Path,
     started: float,
     cpu: Mapping[str, float],
-) -> Landing:
-    """Measures a session and takes it into the store. Returns what landed.
+) -> PendingRun:
+    """Measures a session and stores it. Returns the stored run.
 
     Args:
         store: of the results.
         plan: what it ran on.
         report: of the record.
         description: the session itself.
-        folder: its files (Store.incoming); it moves into the store.
+        folder: its files (Store.staging_folder); it moves into the store.
         started: seconds since the epoch.
         cpu: shares of the machine's CPUs meanwhile.
     """
@@ -64,7 +64,7 @@ def land(
     routes = outside.routes(plan) if description.internet else None
     report = audited(scenario, report, folder, routes)
     collection = Collection(CAMPAIGN, TITLE, ("network", f"{plan.label}: {_carried(description, started)}"))
-    return keep(store, scenario, report, description, folder, started, cpu, nodes, collection, write_replay)
+    return commit_record(store, scenario, report, description, folder, started, cpu, nodes, collection, write_replay)
 
 
 def _carried(description: SessionDescription, started: float) -> str:
@@ -86,7 +86,7 @@ class Collection:
     parameter: tuple[str, str]
 
 
-def keep(
+def commit_record(
     store: Store,
     scenario: Scenario,
     report: Report,
@@ -97,15 +97,15 @@ def keep(
     nodes: Callable[[str], str | None],
     collection: Collection,
     write_more: Callable[[Scenario, SessionDescription], None] | None = None,
-) -> Landing:
-    """Measures a record whose flows its captures show, and takes it into the store. Returns what landed.
+) -> PendingRun:
+    """Measures a record whose flows are found in its captures, and stores it. Returns the stored run.
 
     Args:
         store: of the results.
         scenario: as it was recorded, without flows.
         report: audited.
         description: whose packets they were.
-        folder: its files (Store.incoming); it moves into the store.
+        folder: its files (Store.staging_folder); it moves into the store.
         started: seconds since the epoch.
         cpu: shares of the machine's CPUs meanwhile.
         nodes: the node of an address; None for one that belongs to none.
@@ -135,10 +135,10 @@ def keep(
     documents = Documents(scenario.as_json(), manifest.as_json())
     documents.write(folder)
     run_id = run_identity(Backend.EMULATED, scenario.as_json())
-    landing = Landing(run_id, Backend.EMULATED, documents, measured.rows, problems, 1, folder)
-    store.land(landing)
+    pending = PendingRun(run_id, Backend.EMULATED, documents, measured.rows, problems, 1, folder)
+    store.commit_run(pending)
     collections_of_runs.enter(store, Backend.EMULATED, collection.name, collection.title, collection.parameter, run_id)
-    return landing
+    return pending
 
 
 def recorded(scenario: Scenario, description: SessionDescription, report: Report) -> Scenario:
@@ -151,13 +151,13 @@ def recorded(scenario: Scenario, description: SessionDescription, report: Report
 def _with_changes(link: LinkSpec, changes: tuple[SessionChange, ...], duration_s: float) -> LinkSpec:
     document = link.as_json()
     for way in DIRECTIONS:
-        made = [
+        applied = [
             typed(change.fields, change.at_s).as_json()
             for change in changes
             if (change.link, change.direction) == (link.name, way) and change.at_s < duration_s
         ]
-        if made:
-            document[way] = {**document[way], "schedule": [*document[way].get("schedule", []), *made]}
+        if applied:
+            document[way] = {**document[way], "schedule": [*document[way].get("schedule", []), *applied]}
     return LinkSpec.read(document)
 
 
@@ -192,12 +192,12 @@ def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> 
         for address in table[column].unique()
     }
     node_of = {address: node for address in addresses if (node := nodes(address)) is not None}
-    known = {end.address for end in report.interfaces}
+    own_addresses = {end.address for end in report.interfaces}
     first = {end.node: end for end in reversed(report.interfaces)}
     more = tuple(
         InterfaceReport(node=node, interface=first[node].interface, link="", end=0, address=address)
         for address, node in sorted(node_of.items())
-        if address not in known
+        if address not in own_addresses
     )
 
     def by_node(table: pl.DataFrame, *columns: str) -> pl.DataFrame:
@@ -228,8 +228,8 @@ def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> 
         if end.interface in files:
             at.setdefault(end.node, []).append(files[end.interface])
     datagrams, more_left_out = found_datagrams.flows(by_node(packets, "src", "dst"), at)
-    for found in datagrams:
-        found.write(folder, zero_ns)
-    flows += [found.as_flow(zero_ns) for found in datagrams]
+    for datagram_flow in datagrams:
+        datagram_flow.write(folder, zero_ns)
+    flows += [datagram_flow.as_flow(zero_ns) for datagram_flow in datagrams]
     left_out = max(rows.height - found_flows.MOST_FLOWS, 0) + more_left_out
     return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out, packets_left_out

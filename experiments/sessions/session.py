@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import SessionChange, SessionDescription
 from experiments.engine import machine
 from experiments.sessions import control, program, record
@@ -37,7 +37,7 @@ class Ended:
     #: Of the command.
     exit_status: int
     #: None if the session could not be kept.
-    landing: Landing | None
+    run: PendingRun | None
     #: Sentences for the user.
     notes: Sequence[str]
 
@@ -47,7 +47,7 @@ class Session:
 
     Args:
         plan: what it runs on.
-        store: where its run lands.
+        store: for its run.
         record_bytes: size of captures and telemetry at which the record ends; the lines go on.
         outside: what joins its network to others; None: nothing does. The session closes it.
         interface: of this machine behind which the near node's devices are; None: there are none.
@@ -68,7 +68,7 @@ class Session:
         self._started = time.time()
         self._cpu = machine.cpu_seconds()
         self.name = control.free_name()
-        self._folder = store.incoming(f"shell-{self.name}-{int(self._started)}")
+        self._folder = store.staging_folder(f"shell-{self.name}-{int(self._started)}")
         self._control: control.ControlServer | None = None
         self._cell = Cell("the session")
         try:
@@ -83,7 +83,7 @@ class Session:
             raise
 
     def run(self, command: Sequence[str], time_limit_s: float | None, on_note: Callable[[str], None]) -> Ended:
-        """Runs the command, or a shell if there is none, to its end. Then the session's run lands in the store.
+        """Runs the command, or a shell if there is none, to its end. Then it stores the session's run.
 
         Args:
             command: words; empty for an interactive shell.
@@ -97,7 +97,7 @@ class Session:
 
         def wait() -> int:
             with _Signals() as signals:
-                return self._wait(program.Program(entered, variables), signals, time_limit_s, on_note)
+                return self._wait(program.ForegroundProcess(entered, variables), signals, time_limit_s, on_note)
 
         return self._kept(command, wait)
 
@@ -127,25 +127,29 @@ class Session:
         return self._kept((), wait)
 
     def _kept(self, command: Sequence[str], wait: Callable[[], int]) -> Ended:
-        """Waits for the session's end. Then its run lands in the store."""
+        """Waits for the session's end. Then it stores its run."""
         notes: list[str] = []
         status: int | None = None
         try:
             status = wait()
         except TestbedError as error:
             notes.append(str(error))
-        landing = None
+        run = None
         try:
-            landing = self._land(command, status)
+            run = self._commit(command, status)
         except TestbedError as error:
             notes.append(f"the session's run is lost: {error}")
         finally:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)
-        return Ended(1 if status is None else status, landing, notes)
+        return Ended(1 if status is None else status, run, notes)
 
     def _wait(
-        self, running: program.Program, signals: _Signals, time_limit_s: float | None, on_note: Callable[[str], None]
+        self,
+        running: program.ForegroundProcess,
+        signals: _Signals,
+        time_limit_s: float | None,
+        on_note: Callable[[str], None],
     ) -> int:
         began_s = measured_s = time.monotonic()
         while (status := running.wait(LOOK_S)) is None:
@@ -217,7 +221,7 @@ class Session:
 
     def _declared(self) -> dict[str, dict[str, DeclaredDirection]]:
         """What every direction is declared to be now."""
-        found: dict[str, dict[str, DeclaredDirection]] = {}
+        declared: dict[str, dict[str, DeclaredDirection]] = {}
         for link in self._plan.scenario.links:
             for way, direction in link.directions():
                 now: dict[str, Any] = {
@@ -229,27 +233,29 @@ class Session:
                 }
                 for change in self._changes:
                     if (change.link, change.direction) == (link.name, way):
-                        made = typed(change.fields, 0.0).as_json()
-                        now |= {key: made[key] for key in ("rate_bps", "delay_s", "jitter_s", "errors") if key in made}
-                        if "queue" in made:
-                            now["policy"] = made["queue"]["name"]
-                found.setdefault(link.name, {})[way] = DeclaredDirection.read(now)
-        return found
+                        changed = typed(change.fields, 0.0).as_json()
+                        now |= {
+                            key: changed[key] for key in ("rate_bps", "delay_s", "jitter_s", "errors") if key in changed
+                        }
+                        if "queue" in changed:
+                            now["policy"] = changed["queue"]["name"]
+                declared.setdefault(link.name, {})[way] = DeclaredDirection.read(now)
+        return declared
 
     def change(self, link: str | None, words: Sequence[str]) -> tuple[SessionChange, ...]:
         """Changes a line; None: the one under study."""
         target = studied(self._plan.scenario) if link is None else self._plan.scenario.link(link)
         changes = parse_changes(words)
-        made = []
+        applied = []
         with self._lock:
             for way in DIRECTIONS:
                 if way in changes:
                     at_s = self._cell.change(target.name, way, typed(changes[way], 0.0))
-                    made.append(
+                    applied.append(
                         SessionChange(at_s=round(at_s, 6), link=target.name, direction=way, fields=changes[way])
                     )
-                    self._changes.append(made[-1])
-        return tuple(made)
+                    self._changes.append(applied[-1])
+        return tuple(applied)
 
     def node(self, name: str | None) -> EnteredNode:
         """A node; None: the host of the session's command."""
@@ -258,7 +264,7 @@ class Session:
             raise TestbedError(unknown("node", name, self.hosts))
         return EnteredNode(name=name, label=self._plan.label, cell_pid=self._cell.pid, host=self.hosts[name])
 
-    def _land(self, command: Sequence[str], status: int | None) -> Landing:
+    def _commit(self, command: Sequence[str], status: int | None) -> PendingRun:
         with self._lock:
             lasted_s = self._cell.status().passed_s
             report = self._report or self._cell.end_record()
@@ -275,7 +281,7 @@ class Session:
             interface=self._interface,
         )
         cpu = machine.cpu_shares(self._cpu, machine.cpu_seconds())
-        return record.land(self._store, self._plan, report, description, self._folder, self._started, cpu)
+        return record.commit_session(self._store, self._plan, report, description, self._folder, self._started, cpu)
 
     def _close(self) -> None:
         for part in (self._control, self._outside, self._cell):

@@ -35,8 +35,8 @@ _SENTENCES: dict[Advice, str] = {
 
 
 @dataclass(frozen=True)
-class Line:
-    """The rates of the line, and whether the capture's busiest second stands for them."""
+class LinkRates:
+    """The rates of the line, and whether they are estimated from the capture's busiest second."""
 
     up_bps: float
     down_bps: float
@@ -49,7 +49,7 @@ class Answer:
     """All that is known of the filter on a line."""
 
     seen: Seen
-    line: Line
+    rates: LinkRates
     #: The captured uplink through a queue without the filter and with it; None without acks.
     replayed: tuple[Replayed, Replayed] | None = None
     #: Of the simulation, and its campaign.
@@ -78,8 +78,8 @@ def document(answer: Answer) -> dict[str, Any]:
         "advice": answer.advice,
         "why": why_nothing(answer.seen),
         "capture": dataclasses.asdict(answer.seen),
-        **dataclasses.asdict(answer.line),
-        "uplink_utilisation": _used(answer.seen.up, answer.line.up_bps, answer.seen.duration_s),
+        **dataclasses.asdict(answer.rates),
+        "uplink_utilisation": _used(answer.seen.up, answer.rates.up_bps, answer.seen.duration_s),
         "ack_share_of_uplink_bytes": answer.seen.up.ack_share,
         "replay": None
         if replayed is None
@@ -139,11 +139,11 @@ def _parts(answer: Answer) -> Iterator[Any]:
     rates = ", ".join(
         f"{name} {units.show(bps, 'rate')}{' (its busiest second; set it by --' + name + ')' if is_estimated else ''}"
         for name, bps, is_estimated in (
-            ("up", answer.line.up_bps, answer.line.up_is_estimated),
-            ("down", answer.line.down_bps, answer.line.down_is_estimated),
+            ("up", answer.rates.up_bps, answer.rates.up_is_estimated),
+            ("down", answer.rates.down_bps, answer.rates.down_is_estimated),
         )
     )
-    used = _used(seen.up, answer.line.up_bps, seen.duration_s)
+    used = _used(seen.up, answer.rates.up_bps, seen.duration_s)
     yield Text(f"Link: {rates}. The capture uses {used:.0%} of the uplink on average.")
     if (why := why_nothing(seen)) is not None:
         yield Text(f"\n{why}")

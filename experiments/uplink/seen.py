@@ -121,10 +121,10 @@ def look(capture: Path, folder: Path, local: Sequence[str]) -> Seen:
     pairs = list(_pairs(connections, datagrams))
     if not pairs:
         raise ImportProblem(f"no TCP or UDP was found in {capture.name}")
-    known = {host for pair in pairs for host in (pair.source, pair.destination)}
+    addresses = {host for pair in pairs for host in (pair.source, pair.destination)}
     for address in local:
-        if address not in known:
-            raise ImportProblem(f"--local {address}: {capture.name} has no packet of it; it has {_some(known)}")
+        if address not in addresses:
+            raise ImportProblem(f"--local {address}: {capture.name} has no packet of it; it has {_some(addresses)}")
     hosts, found_by = (list(local), "--local") if local else local_side(pairs)
     summary = _replay(capture, hosts)
     up, down = (_read(Direction, summary[way]) for way in ("forward", "reverse"))
@@ -174,9 +174,9 @@ def _pairs(connections: pl.DataFrame, datagrams: pl.DataFrame) -> Iterator[_Pair
 
 
 def _is_private(address: str) -> bool:
-    found = ipaddress.ip_address(address)
+    parsed = ipaddress.ip_address(address)
     # Addresses between a customer and a carrier's NAT (RFC 6598) are the customer's.
-    return found.is_private or (found.version == 4 and found in ipaddress.ip_network("100.64.0.0/10"))
+    return parsed.is_private or (parsed.version == 4 and parsed in ipaddress.ip_network("100.64.0.0/10"))
 
 
 def local_side(pairs: Iterable[_Pair]) -> tuple[list[str], str]:
@@ -204,8 +204,8 @@ def local_side(pairs: Iterable[_Pair]) -> tuple[list[str], str]:
 
 
 def _prefix(address: str) -> object:
-    found = ipaddress.ip_address(address)
-    return found if found.version == 4 else ipaddress.ip_network((found, 64), strict=False)
+    parsed = ipaddress.ip_address(address)
+    return parsed if parsed.version == 4 else ipaddress.ip_network((parsed, 64), strict=False)
 
 
 def shape_of(connections: pl.DataFrame, datagrams: pl.DataFrame, local: set[str]) -> Shape:
@@ -246,7 +246,7 @@ def at_once(spans: Iterable[tuple[int, int, int]]) -> int:
     """
     spans = list(spans)
     least = LARGE * sum(size for *_, size in spans)
-    # One that a direction's requests alone make is no transfer: data come in full packets.
+    # Requests alone are not a transfer: data come in full packets.
     ends = [
         (at, step) for begin, end, size in spans if size >= max(least, 50_000) for at, step in ((begin, 1), (end, -1))
     ]

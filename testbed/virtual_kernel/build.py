@@ -117,7 +117,7 @@ def build(name: str, say: Say) -> Kernel:
 
     Raises:
         Unavailable: a program that the build needs is missing.
-        BadRequest: there is no such series.
+        BadRequest: unknown series.
         TestbedError: the build failed; the message names the log.
     """
     series = _series(name)

@@ -136,7 +136,7 @@ def full_name(name: str) -> str:
         name: as campaigns name it.
 
     Raises:
-        TestbedError: there is no such kernel.
+        TestbedError: unknown kernel.
     """
     return find(name).folder.name
 
@@ -145,7 +145,7 @@ def find(name: str) -> Kernel:
     """A kernel by its campaigns' name; a series need not be built.
 
     Raises:
-        TestbedError: there is no such kernel.
+        TestbedError: unknown kernel.
     """
     if (found := series(name)) is not None:
         return _of_series(found)

@@ -88,7 +88,7 @@ def placed(source: Path, files: Sequence[OwnFile]) -> Iterator[None]:
 
 def errors(said: str, files: Sequence[Path]) -> str:
     """What the compiler says of the files, by the user's paths."""
-    # What make says of its folders and of files that compile is no help.
+    # Drops make's lines about folders and about files that compile.
     lines = [line for line in said.splitlines() if not re.match(r"make|\s+[A-Z]+ ", line)]
     first = next((number for number, line in enumerate(lines) if ": error:" in line), max(0, len(lines) - MOST_LINES))
     text = "\n".join(lines[first : first + MOST_LINES])

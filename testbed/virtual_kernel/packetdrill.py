@@ -98,18 +98,18 @@ def scripts(paths: Iterable[Path]) -> list[Path]:
     Raises:
         BadRequest: a file does not exist, or a folder has no script.
     """
-    found: list[Path] = []
+    paths_found: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(path.rglob("*.pkt"))
             if not inside:
                 raise BadRequest(f"{path} has no packetdrill script, which would be a file *.pkt")
-            found += inside
+            paths_found += inside
         elif path.is_file():
-            found.append(path)
+            paths_found.append(path)
         else:
-            raise BadRequest(f"there is no file {path}")
-    return [path.resolve() for path in found]
+            raise BadRequest(f"{path} does not exist")
+    return [path.resolve() for path in paths_found]
 
 
 def versions(script: Path, chosen: Sequence[Version]) -> list[Version]:
@@ -132,18 +132,18 @@ def program(named: Path | None, scripts: Iterable[Path]) -> Path:
     """
     if named is not None:
         if not named.is_file():
-            raise BadRequest(f"there is no program {named}")
+            raise BadRequest(f"program {named} does not exist")
         return named.resolve()
     checkouts = [folder for script in scripts for folder in script.parents if (folder / BUILT).parent.is_dir()]
     for folder in checkouts:
         if (folder / BUILT).is_file():
             return folder / BUILT
-    if found := shutil.which("packetdrill"):
-        return Path(found)
+    if installed := shutil.which("packetdrill"):
+        return Path(installed)
     source = checkouts[0] if checkouts else Path("CHECKOUT")
     raise Unavailable(
-        f"packetdrill is not there: build it with 'cd {source / BUILT.parent} && ./configure && make', or name it with "
-        "--program FILE. Its source is the repository google/packetdrill; it needs gcc, make, flex and bison"
+        f"packetdrill was not found: build it with 'cd {source / BUILT.parent} && ./configure && make', or name it "
+        "with --program FILE. Its source is the repository google/packetdrill; it needs gcc, make, flex and bison"
     )
 
 

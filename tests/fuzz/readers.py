@@ -107,7 +107,7 @@ def _use(results: OpenResults, campaign_id: str) -> None:
 
 @contextmanager
 def headers(_: Path) -> Iterator[Run]:
-    """Requests to the site: an answer that is no failure of the server, and then the end of the connection."""
+    """Requests to the site: an answer that is not a failure of the server, and then the end of the connection."""
     with tempfile.TemporaryDirectory() as folder:
         app, address, failed = create_app(Path(folder) / "results", token=TOKEN), f"{folder}/socket", list[Exception]()
 

@@ -178,7 +178,7 @@ def test_refusals_are_sentences_and_change_nothing(world: World) -> None:
         ({"interface": UPLINK, "SSH_CONNECTION": ssh}, (), f"{UPLINK} carries the SSH connection"),
         ({}, ("--subnet", "203.0.113.0/25"), "--subnet 203.0.113.0/25"),
         ({}, ("--profile", "adsll"), "unknown profile 'adsll'"),
-        ({}, ("--name-server", "dns"), "--name-server dns is no IPv4 address"),
+        ({}, ("--name-server", "dns"), "--name-server dns is not an IPv4 address"),
     ]  # fmt: skip
     for keywords, more, sentence in cases:
         with world.gateway(*LINE, *more, **keywords) as gateway:

@@ -133,7 +133,7 @@ def test_a_run_ends_when_its_client_has_ended(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("programs", "sentence"),
     [
-        ({"client": "[no-such-program]"}, "there is no program 'no-such-program' on this host"),
+        ({"client": "[no-such-program]"}, "program 'no-such-program' not found on this host"),
         ({"client": "[sleep, 60]"}, "its client had not ended after 6 s"),
         ({"client": '[sh, -c, "setsid sleep 60 & exit 0"]'}, "left 1 process in the background"),
         ({"client": "['yes']"}, "it wrote more than 1048576 bytes"),

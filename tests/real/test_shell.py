@@ -153,4 +153,4 @@ def test_whoever_reads_that_a_session_is_open_can_end_it_at_once(tmp_path: Path)
         store.close()
     assert not unhandled
     assert ended.exit_status == 0
-    assert ended.landing is not None
+    assert ended.run is not None

@@ -23,7 +23,7 @@ if __name__ == "__main__":
     with record(net, name="two hosts", results="kept") as recording:
         h2.cmd("ping -c 40 -i 0.05 10.0.0.1")
         h2.cmd("curl --silent --max-time 30 --output /dev/null http://10.0.0.1:8000/page")
-    assert recording.landing is not None
-    print(len(recording.problems), recording.landing.run_id)
+    assert recording.run is not None
+    print(len(recording.problems), recording.run.run_id)
     h1.cmd("kill %python3")
     net.stop()

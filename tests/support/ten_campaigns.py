@@ -129,7 +129,7 @@ def _keep_session(store: Store, run_id: str, captures: list[Path]) -> None:
     """A session whose packets are those of a simulated run."""
     run = store.run(run_id)
     assert run is not None
-    folder = store.incoming("session")
+    folder = store.staging_folder("session")
     (folder / "captures").mkdir()
     for path in captures:
         (folder / "captures" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
@@ -142,7 +142,7 @@ def _keep_session(store: Store, run_id: str, captures: list[Path]) -> None:
     )
     cpu = {"busy": 0.5, "idle": 0.5, "steal": 0.0}
     collection = record.Collection(record.CAMPAIGN, record.TITLE, ("network", "dialup"))
-    record.keep(store, scenario, report, description, folder, time.time(), cpu, node_of.get, collection)
+    record.commit_record(store, scenario, report, description, folder, time.time(), cpu, node_of.get, collection)
 
 
 def _done(*words: str | Path) -> None:

@@ -8,7 +8,7 @@ let whole = [0, 1];
 let view = whole;
 let pending = 0;
 let segment = null;
-let story = null; // What became of it.
+let explanation = null; // What became of it.
 const WIDEST_S = 3; // From a loss to the retransmission that is shown with it.
 
 const digits = () => Math.max(1, Math.ceil(3 - Math.log10(view[1] - view[0])));
@@ -296,7 +296,7 @@ function choose(one, widens = false) {
   line.append(head, buttons);
   panel.replaceChildren(line, told, list);
   panel.hidden = false;
-  story = null;
+  explanation = null;
   packets.mark();
   follow(one, told, widens);
   keep(one);
@@ -374,7 +374,7 @@ async function follow(one, told, widens) {
     return;
   }
   if (one !== segment) return;
-  story = found;
+  explanation = found;
   told.textContent = found.sentence;
   // With its retransmission, if that is near.
   if (widens && found.again_s > view[1] && found.again_s < one.time_s + WIDEST_S) look([view[0], found.again_s + 0.1]);
@@ -398,20 +398,20 @@ async function chosenByAddress(text) {
 
 // A line from the transmission over its loss to the next transmission.
 function path(u) {
-  if (!story) return;
+  if (!explanation) return;
   const [x, y] = [(t) => u.valToPos(t, "x", true), u.valToPos(heightOf(segment), "y", true)];
-  const end = story.again_s ?? story.arrived_s ?? story.lost?.t_s ?? story.sent_s;
+  const end = explanation.again_s ?? explanation.arrived_s ?? explanation.lost?.t_s ?? explanation.sent_s;
   const ratio = devicePixelRatio;
-  u.ctx.strokeStyle = Figures.color(story.lost ? "mark" : "s2");
+  u.ctx.strokeStyle = Figures.color(explanation.lost ? "mark" : "s2");
   u.ctx.lineWidth = 1.5 * ratio;
   u.ctx.setLineDash([5 * ratio, 4 * ratio]);
   u.ctx.beginPath();
-  u.ctx.moveTo(x(story.sent_s), y);
+  u.ctx.moveTo(x(explanation.sent_s), y);
   u.ctx.lineTo(x(end), y);
   u.ctx.stroke();
   u.ctx.setLineDash([]);
-  if (!story.lost) return;
-  const [at, r] = [x(story.lost.t_s), 6 * ratio];
+  if (!explanation.lost) return;
+  const [at, r] = [x(explanation.lost.t_s), 6 * ratio];
   u.ctx.beginPath();
   for (const way of [-1, 1]) {
     u.ctx.moveTo(at - r, y - way * r);

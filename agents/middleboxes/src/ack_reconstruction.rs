@@ -74,10 +74,10 @@ options! {
             "weight of the newest sample in the moving average of the time between acks";
         initial_s: f64 = 0.01, [Time 1e-4 to 10] "assumed time between acks before the first sample";
         count: Count = "even", [Choice]
-            "number of acks made per gap: even, as many as even spacing needs (ns-2); paper, one fewer, by the paper's \
+            "number of acks generated per gap: even, as many as even spacing needs (ns-2); paper, one fewer, by the paper's \
              formula";
         spacing: Spacing = "share", [Choice]
-            "time between made acks: share, a share of the time between acks (asym 6.4); interval, at least the whole \
+            "time between generated acks: share, a share of the time between acks (asym 6.4); interval, at least the whole \
              time between acks (asym table 1); agent, the whole time, but the first of each gap at once, and without \
              round-trip samples (ns-2.35)";
     }
@@ -98,11 +98,11 @@ const WIDEST_GAP: u32 = 1000;
 struct AckReconstruction {
     parameters: Parameters,
     /// By the direction of the acks.
-    flows: HashMap<FlowKey, Flow>,
+    flows: HashMap<FlowKey, AckStream>,
 }
 
 #[derive(Default)]
-struct Flow {
+struct AckStream {
     /// Largest data segment seen, the unit of the gap.
     segment: u32,
     /// The last ack sent.
@@ -113,7 +113,7 @@ struct Flow {
     waiting: VecDeque<(Time, Packet)>,
 }
 
-impl Flow {
+impl AckStream {
     /// Sends the acks that are due.
     fn release(&mut self, now: Time, out: &mut Vec<(Side, Packet)>) {
         while self.waiting.front().is_some_and(|(at, _)| *at <= now) {
@@ -159,7 +159,7 @@ fn made_acks(now: Time, packet: &Packet, gap: u32, step: u32, even: bool, events
     (1..=count).map(make).collect()
 }
 
-impl Flow {
+impl AckStream {
     /// Whether nothing can fill a gap: the size of a segment is not known yet, or the gap is that of another
     /// connection.
     fn is_unfillable(&self, gap: u32) -> bool {

@@ -77,11 +77,11 @@ struct Parameters {
 struct LinkLayer {
     parameters: Parameters,
     /// By the direction of the data.
-    flows: HashMap<FlowKey, Flow>,
+    flows: HashMap<FlowKey, Transfer>,
 }
 
 /// One connection's data towards the mobile host.
-struct Flow {
+struct Transfer {
     /// In the order of sequence numbers.
     cache: VecDeque<Cached>,
     /// The latest segments that were retransmitted here, and not yet by the source.
@@ -105,7 +105,7 @@ struct Cached {
     end: u32,
     packet: Packet,
     sent: Time,
-    tries: u32,
+    retransmissions: u32,
     /// The source retransmitted it and so recovers it.
     by_source: bool,
     /// A SACK block has covered it.
@@ -127,7 +127,7 @@ impl Middlebox for LinkLayer {
         match from {
             Side::A => {
                 if tcp.payload > 0 {
-                    let state = self.flows.entry(flow).or_insert_with(Flow::new);
+                    let state = self.flows.entry(flow).or_insert_with(Transfer::new);
                     state.sent(now, &self.parameters, tcp, &packet, events);
                 }
                 out.push((Side::B, packet));
@@ -167,9 +167,9 @@ impl Middlebox for LinkLayer {
     }
 }
 
-impl Flow {
-    fn new() -> Flow {
-        Flow {
+impl Transfer {
+    fn new() -> Transfer {
+        Transfer {
             cache: VecDeque::new(),
             repaired: VecDeque::new(),
             acked: None,
@@ -282,7 +282,7 @@ impl Flow {
         let mut ambiguous = false;
         while self.cache.front().is_some_and(|cached| !before(ack, cached.end)) {
             let done = self.cache.pop_front().expect("it has a front");
-            ambiguous |= done.tries > 0 || done.by_source;
+            ambiguous |= done.retransmissions > 0 || done.by_source;
             sample = Some((now - done.sent).as_secs_f64());
         }
         if let Some(rtt_s) = sample.filter(|_| !ambiguous) {
@@ -327,7 +327,7 @@ impl Flow {
                 cached.arrived |= before(cached.seq, block.1);
                 continue;
             }
-            let recently = cached.tries > 0 && now < cached.sent + round_trip;
+            let recently = cached.retransmissions > 0 && now < cached.sent + round_trip;
             if !recently && !cached.by_source && !cached.arrived {
                 self.retransmit(now, parameters, number, out, events);
             }
@@ -343,14 +343,14 @@ impl Flow {
         events: &mut Events,
     ) {
         let cached = &mut self.cache[number];
-        if cached.tries >= parameters.options.retries {
+        if cached.retransmissions >= parameters.options.retries {
             // Left to the source's own recovery.
             cached.by_source = true;
             return;
         }
-        cached.tries += 1;
+        cached.retransmissions += 1;
         cached.sent = now;
-        if cached.tries == 1 {
+        if cached.retransmissions == 1 {
             if self.repaired.len() == parameters.options.cache_packets {
                 self.repaired.pop_front();
             }
@@ -383,7 +383,15 @@ impl Flow {
 }
 
 fn cached(now: Time, tcp: Tcp, end: u32, packet: &Packet) -> Cached {
-    Cached { seq: tcp.seq, end, packet: packet.clone(), sent: now, tries: 0, by_source: false, arrived: false }
+    Cached {
+        seq: tcp.seq,
+        end,
+        packet: packet.clone(),
+        sent: now,
+        retransmissions: 0,
+        by_source: false,
+        arrived: false,
+    }
 }
 
 #[cfg(test)]

@@ -38,11 +38,11 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, _: &Context<'_>) -> Result<Box
 struct LossNotification {
     parameters: Parameters,
     /// By the direction of the data.
-    flows: HashMap<FlowKey, Flow>,
+    flows: HashMap<FlowKey, PassedSegments>,
 }
 
 #[derive(Default)]
-struct Flow {
+struct PassedSegments {
     /// Sequence numbers of segments sent to the link, oldest first.
     passed: VecDeque<u32>,
     acked: Option<u32>,

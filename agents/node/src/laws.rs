@@ -77,7 +77,7 @@ pub fn run(registry: &Registry, args: &Args) -> Result<(), Error> {
         "link" => of_link(registry, &named)?,
         "controller" => of_controller(registry, &named)?,
         "workload" => of_workload(registry, &named)?,
-        kind => return Err(format!("there are no laws for the kind '{kind}'").into()),
+        kind => return Err(format!("mechanisms of kind '{kind}' have no laws").into()),
     };
     reports::print(&report)
 }

@@ -157,7 +157,7 @@ fn receive(registry: &Registry, args: &ReceiveArgs) -> Result<(), Error> {
 
 impl Workload {
     fn read(&self, registry: &Registry) -> Result<(Flow, Application), Error> {
-        let flow: Flow = serde_json::from_str(&self.flow).or_malformed("--flow is no flow")?;
+        let flow: Flow = serde_json::from_str(&self.flow).or_malformed("--flow is not a flow")?;
         let application = Application::new(&registry.workloads, &flow, self.seed)?;
         Ok((flow, application))
     }

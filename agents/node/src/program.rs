@@ -149,8 +149,8 @@ fn find(name: &str, path: &str, folder: &Path) -> Result<PathBuf, Error> {
     found.cloned().ok_or_else(|| {
         Error::Unfit(match candidates.iter().find(|file| file.is_file()) {
             Some(file) => format!("'{}' is not executable", file.display()),
-            None if name.contains('/') => format!("there is no program '{name}' on this host: check its path"),
-            None => format!("there is no program '{name}' on this host: check its spelling, or install it"),
+            None if name.contains('/') => format!("program '{name}' not found on this host: check its path"),
+            None => format!("program '{name}' not found on this host: check its spelling, or install it"),
         })
     })
 }
@@ -214,7 +214,7 @@ impl Supervisor {
                 continue;
             };
             let last = self.errors.last_line().or_else(|| self.output.last_line());
-            return Err(Error::System(last.map_or(why.clone(), |line| format!("{why}; its last words: {line}"))));
+            return Err(Error::System(last.map_or(why.clone(), |line| format!("{why}; its last output: {line}"))));
         }
     }
 

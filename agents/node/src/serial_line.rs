@@ -139,7 +139,7 @@ impl Direction {
         let same = out_of_slip.as_ref() == Ok(&compressed)
             && out_of_ppp.is_ok_and(|(protocol, bytes)| ppp::packet(protocol, bytes).as_ref() == Some(&compressed));
         if !same || self.far.decompress(compressed.kind, &compressed.bytes).as_deref() != Ok(packet) {
-            return Err("it did not come out unchanged: a defect of this program".into());
+            return Err("internal error: a packet changed; please report it".into());
         }
         Ok(compressed)
     }

@@ -173,7 +173,7 @@ fn require_congestion(socket: &Socket, name: &str) -> Result<(), Error> {
     let used = String::from_utf8_lossy(&used);
     match used.trim_end_matches('\0') {
         used if used == name => Ok(()),
-        used => Err(Error::Unfit(format!("the kernel uses congestion control '{used}' in place of '{name}'"))),
+        used => Err(Error::Unfit(format!("the kernel uses congestion control '{used}' instead of '{name}'"))),
     }
 }
 

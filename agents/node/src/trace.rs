@@ -80,7 +80,7 @@ fn without_panics(read: impl FnOnce() -> Result<(), Error> + UnwindSafe) -> Resu
     let message = FIRST_PANIC.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).take();
     result.unwrap_or_else(|_| {
         let message = message.unwrap_or_else(|| "no message".to_owned());
-        Err(Error::System(format!("the reader failed on this capture, which is a defect of Backchannel: {message}")))
+        Err(Error::System(format!("internal error while reading this capture: {message}; please report it")))
     })
 }
 

@@ -42,7 +42,7 @@ options! {
 
 pub(crate) static ENTRY: Entry = Entry::policy(
     "afvq",
-    "acks are sent first, from a queue that is the smaller, the more data wait",
+    "acks are sent first, from a queue that shrinks as more data wait",
     Queueing { queues: 3, ..Queueing::CLASSES },
 )
 .source("aq 6; Park, Park, Hong, Park 2011")

@@ -59,7 +59,7 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, context: &Context) -> Result<B
 
 type Key = Option<FlowKey>;
 
-struct Flow {
+struct FlowQueue {
     queue: Box<dyn Policy>,
     deficit: u64,
 }
@@ -71,7 +71,7 @@ pub struct FairQueueing {
     /// How a flow's queue is built; `None`: it is first in, first out.
     child: Option<(Context, Option<Named>)>,
     /// Flows that have packets. With a child all that there were, because their queues remember.
-    flows: FxHashMap<Key, Flow>,
+    flows: FxHashMap<Key, FlowQueue>,
     /// Order of those that have packets; the first one has its turn.
     turns: VecDeque<Key>,
     /// The first flow has received its quantum for this turn.
@@ -95,7 +95,7 @@ impl FairQueueing {
 
     /// Calls a flow's queue, counts what waits and ends the flow's turn, which is at `turn` of the order, if the queue
     /// is empty then.
-    fn call<T>(&mut self, turn: usize, call: impl FnOnce(&mut Flow) -> T) -> T {
+    fn call<T>(&mut self, turn: usize, call: impl FnOnce(&mut FlowQueue) -> T) -> T {
         let key = self.turns[turn];
         let flow = self.flows.get_mut(&key).expect("a flow in the order has packets");
         let before = flow.queue.backlog();
@@ -156,7 +156,7 @@ impl Policy for FairQueueing {
             let child = self.child.as_ref().and_then(|(context, child)| {
                 context.child(&format!("flow-{number}"), child).expect("it was built once, at the start")
             });
-            Flow { queue: child.unwrap_or_else(|| Box::new(DropTail::new(Limit::NONE))), deficit: 0 }
+            FlowQueue { queue: child.unwrap_or_else(|| Box::new(DropTail::new(Limit::NONE))), deficit: 0 }
         });
         let turn = match flow.queue.len_packets() {
             0 => {

@@ -118,7 +118,7 @@ mod tests {
         let options = Options::from([("limit".into(), json!(3))]);
         let error = build("droptail", &options, &context()).err().expect("refused");
         assert!(
-            error.to_string().contains("no option 'limit'") && error.to_string().contains("limit_packets"),
+            error.to_string().contains("unknown option 'limit'") && error.to_string().contains("limit_packets"),
             "{error}"
         );
     }

@@ -240,13 +240,13 @@ mod tests {
     #[test]
     fn errors_state_what_is_allowed() {
         for (options, words) in [
-            (json!({"congestion": "prague"}), "none of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr, bbr1"),
+            (json!({"congestion": "prague"}), "not one of cubic, newreno, reno, tcp-cubic, vegas, ledbat++, bbr, bbr1"),
             (
                 json!({"session": "tls", "certificate_bytes": 100}),
                 "certificate_bytes: 100, and with session: tls it is",
             ),
             (json!({"packet_bytes": 1200}), "1200 is not between 1248 and 65535"),
-            (json!({"sack": true}), "stack quic: no option 'sack'; it has: congestion, packet_bytes"),
+            (json!({"sack": true}), "stack quic: unknown option 'sack'; allowed: congestion, packet_bytes"),
         ] {
             let why = config(options).unwrap_err().to_string();
             assert!(why.contains(words), "{why}");

@@ -279,7 +279,7 @@ impl Stacks {
 pub fn with_controller(entry: &Entry, name: &'static str, params: &'static [Param]) -> Entry {
     let with_choice = |param: &Param| match param.name {
         CONGESTION => {
-            assert!(!param.choices.contains(&name), "there are two congestion controllers {name}");
+            assert!(!param.choices.contains(&name), "duplicate congestion controller '{name}'");
             param.of([param.choices, &[name]].concat().leak())
         }
         of_stacks => {
@@ -310,7 +310,7 @@ fn contradiction(config: &Config) -> Option<&'static str> {
     let rules = [
         (
             config.sack && config.congestion == Algorithm::Tahoe,
-            "sack does not go with congestion tahoe, which sends everything again",
+            "sack excludes congestion tahoe, which retransmits everything",
         ),
         (
             !config.sack && !matches!(config.sack_sender, SackSender::Rfc6675 | SackSender::Rack),
@@ -322,7 +322,7 @@ fn contradiction(config: &Config) -> Option<&'static str> {
         ),
         (
             config.marked_duplicates && config.sack && config.sack_sender == SackSender::Rack,
-            "marked_duplicates does not go with sack_sender rack, for which duplicates do not count",
+            "marked_duplicates excludes sack_sender rack, which ignores duplicates",
         ),
         (
             config.low_latency && config.ecn == EcnMode::Off,
@@ -378,7 +378,7 @@ fn contradiction(config: &Config) -> Option<&'static str> {
         (
             config.pulsed
                 && !matches!(config.congestion, Algorithm::Tahoe | Algorithm::Reno | Algorithm::NewReno),
-            "pulsed goes with congestion tahoe, reno and newreno alone: its increase of 1/a replaces Reno's",
+            "pulsed needs congestion tahoe, reno or newreno: its increase of 1/a replaces Reno's",
         ),
     ];
     rules.into_iter().find(|(broken, _)| *broken).map(|(_, reason)| reason)
@@ -485,7 +485,7 @@ mod tests {
         let config = stack_config("reno-bsd", &options).unwrap();
         assert_eq!((config.ack_every_segments, RtoConfig::new(&config).min), (1, Duration::from_millis(500)));
         let rejected = |options| stack_config("tahoe", &options).unwrap_err().to_string();
-        assert!(rejected(Options::from([("sack".into(), json!(true))])).contains("does not go with"));
+        assert!(rejected(Options::from([("sack".into(), json!(true))])).contains("sack excludes"));
         assert!(rejected(Options::from([("eln".into(), json!("first-duplicate"))])).contains("not defined"));
         assert!(rejected(Options::from([("sack_sender".into(), json!("smart"))])).contains("needs sack"));
         assert!(rejected(Options::from([("ack_rule".into(), json!("acc-ecn"))])).contains("marked acks"));
@@ -500,8 +500,8 @@ mod tests {
             ("congestion", json!("prague"), "needs ecn accurate"),
             ("ecn_option", json!(true), "needs ecn accurate"),
             ("congestion", json!("dctcp"), "needs ecn dctcp or accurate"),
-            ("marked_duplicates", json!(true), "does not go with sack_sender rack"),
-            ("pulsed", json!(true), "alone: its increase"),
+            ("marked_duplicates", json!(true), "excludes sack_sender rack"),
+            ("pulsed", json!(true), "newreno: its increase"),
         ] {
             assert!(modern(option, value).unwrap_err().to_string().contains(reason), "{option}");
         }

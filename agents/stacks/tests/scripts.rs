@@ -76,7 +76,7 @@ impl Run {
                 Ok(())
             }
             [at, ref rest @ ..] => {
-                let at = at.parse::<f64>().map_err(|_| format!("'{at}' is no time"))?;
+                let at = at.parse::<f64>().map_err(|_| format!("'{at}' is not a time"))?;
                 if rest.first() == Some(&">") {
                     return Ok(());
                 }
@@ -153,7 +153,7 @@ impl Run {
                 let answer = self.answer(keys)?;
                 self.write(&answer);
             }
-            _ => return Err(format!("'{text}' is no step")),
+            _ => return Err(format!("'{text}' is not a step")),
         }
         self.collect(true);
         Ok(())
@@ -208,7 +208,7 @@ impl Run {
                 'E' => TcpFlags::ECE,
                 'W' => TcpFlags::CWR,
                 '-' => 0,
-                other => return Err(format!("'{other}' is no flag")),
+                other => return Err(format!("'{other}' is not a flag")),
             };
         }
         let mut fields = fields.iter();
@@ -240,7 +240,7 @@ impl Run {
                 }
                 "request" => segment.request = Some(number(next()?)? as u8),
                 "damaged" => {}
-                _ => return Err(format!("'{field}' is no field of a segment")),
+                _ => return Err(format!("'{field}' is not a field of a segment")),
             }
         }
         Ok(segment)
@@ -257,7 +257,7 @@ impl Run {
             }
         }
         if self.ours.is_none() {
-            let source = self.waiting.clone().ok_or("there is nobody to take a segment")?;
+            let source = self.waiting.clone().ok_or("nobody can take a segment")?;
             let config = self.config.clone().ok_or("a case begins with its stack")?;
             self.ours = Connection::accept(config, flow(), OUR_FIRST, source, &packet);
         } else {
@@ -338,7 +338,7 @@ fn now_at_start(config: &Config) -> bool {
 }
 
 fn number(text: &str) -> Outcome<u32> {
-    text.parse().map_err(|_| format!("'{text}' is no number"))
+    text.parse().map_err(|_| format!("'{text}' is not a number"))
 }
 
 fn option(words: &[&str], name: &str) -> Option<u32> {
@@ -375,7 +375,7 @@ fn source_of(words: &[&str]) -> Outcome<Source> {
 
 fn parse_options(words: &[&str]) -> Outcome<Options> {
     let one = |word: &&str| {
-        let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is no option=value"))?;
+        let (name, value) = word.split_once('=').ok_or_else(|| format!("'{word}' is not OPTION=VALUE"))?;
         let value = serde_json::from_str(value).unwrap_or_else(|_| value.into());
         Ok((name.to_owned(), value))
     };

@@ -26,7 +26,7 @@ impl Application {
         let built = workloads.checked(&flow.kind, &flow.options).and_then(|(checked, build)| {
             let kind = workloads.entries().find(|entry| entry.name == flow.kind).map(|entry| entry.kind);
             let Some(Kind::Workload { exchanges }) = kind else {
-                return Err(format!("{} is no workload", flow.kind).into());
+                return Err(format!("unknown workload '{}'", flow.kind).into());
             };
             Ok((build(&checked, context)?, exchanges))
         });

@@ -1,4 +1,4 @@
-//! Finite transfers, a connection each, that start by an arrival process whatever became of earlier ones (Paxson and
+//! Finite transfers, a connection each, that start by an arrival process, independent of earlier ones (Paxson and
 //! Floyd 1995, section 3).
 
 use std::time::Duration;
@@ -47,7 +47,7 @@ options! {
 
 pub(crate) static ENTRY: Entry = Entry::workload(
     "transfers",
-    "finite transfers, a connection each, that start by an arrival process whatever became of earlier ones",
+    "finite transfers, a connection each, that start by an arrival process, independent of earlier ones",
     ExchangeKind::Transfers,
 )
 .source("Paxson and Floyd 1995, section 3")

@@ -20,7 +20,7 @@ pub struct DirectionAudit {
     /// Packets that left during the run.
     #[schemars(extend("unit" = "packet"))]
     pub left_packets: u64,
-    /// Packets that did not leave, although the line had time for them and reported no drop or loss.
+    /// Packets that did not leave, although the link had time for them and reported no drop or loss.
     #[schemars(extend("unit" = "packet"))]
     pub swallowed_packets: u64,
     /// Packets that left and had not entered, apart from reported duplicates.
@@ -32,14 +32,14 @@ pub struct DirectionAudit {
     /// Packets that left with another checksum, apart from reported damage.
     #[schemars(extend("unit" = "packet"))]
     pub changed_packets: u64,
-    /// On a line with jitter: packets for which it reported nothing, or more than its declared jitter.
+    /// On a link with jitter: packets for which it reported nothing, or more than its declared jitter.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(extend("unit" = "packet"))]
     pub jitter_unexplained_packets: u64,
     /// Achieved over declared rate, minus 1, of the second that deviates most; null if not measured.
     #[schemars(extend("unit" = "1"))]
     pub rate_error: Option<f64>,
-    /// The same as a number of bytes that each packet takes in addition to its declared size on the line.
+    /// The same as a number of bytes that each packet takes in addition to its declared size on the link.
     #[schemars(extend("unit" = "byte"))]
     pub rate_error_bytes: Option<f64>,
     /// Busy time over which the rate was measured.
@@ -74,7 +74,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// A packet that arrived over a line with jitter, in `telemetry/links.jsonl`.
+/// A packet that arrived over a link with jitter, in `telemetry/links.jsonl`.
 #[derive(Clone, Debug)]
 pub(crate) struct JitterEvent {
     pub(crate) at_ns: i64,

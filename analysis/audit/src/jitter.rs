@@ -1,8 +1,8 @@
-//! Jitter: what a line reports to have drawn for each packet, and with it the times at which packets would have left
+//! Jitter: what a link reports to have drawn for each packet, and with it the times at which packets would have left
 //! without.
 //!
-//! The line reports the deviation from its delay only. The delay itself, the rate and the order are still measured by
-//! the captures, so a line with another delay than declared shows, whatever it reports.
+//! The link reports the deviation from its delay only. The delay itself, the rate and the order are still measured by
+//! the captures, so a link with another delay than declared shows, whatever it reports.
 
 use std::collections::VecDeque;
 
@@ -29,16 +29,16 @@ pub(crate) fn settled_ns(direction: &Direction<'_>) -> i64 {
     }
 }
 
-/// Packets that left, without the jitter that the line reports.
+/// Packets that left, without the jitter that the link reports.
 pub(crate) struct WithoutJitter {
     /// Times without jitter, by the number of the packet.
     pub(crate) left_ns: Vec<i64>,
-    /// By the number of the packet: the time by which it has its place in the order of a line without jitter. It is
-    /// exact where the line reports a packet, because a driver's lateness must not exchange packets.
+    /// By the number of the packet: the time by which it has its place in the order of a link without jitter. It is
+    /// exact where the link reports a packet, because a driver's lateness must not exchange packets.
     pub(crate) place_ns: Vec<i64>,
-    /// Packets that left after one whose arrival the line reports as later.
+    /// Packets that left after one whose arrival the link reports as later.
     pub(crate) reordered: u64,
-    /// Packets for which the line reports nothing, or more than its jitter.
+    /// Packets for which the link reports nothing, or more than its jitter.
     pub(crate) unexplained: u64,
     /// Of each lost packet, by the number of its event, its time without jitter.
     pub(crate) lost_ns: FxHashMap<usize, i64>,
@@ -78,7 +78,7 @@ impl WithoutJitter {
         let mut latest_ns = i64::MIN;
         for (number, record) in direction.left.iter().enumerate() {
             let Some(report) = reports.of(record.bytes, record.checksum, record.time_ns) else {
-                // A line that gets its jitter by a change reports nothing before. Captures go on after the run's end.
+                // A link that gets its jitter by a change reports nothing before. Captures go on after the run's end.
                 let window = direction.window;
                 let is_of_run = (window.begin_ns..window.end_ns).contains(&record.time_ns);
                 let is_reported = direction.spec.jitter_s > 0.0 && is_of_run;

@@ -1,4 +1,4 @@
-//! The audit of emulated lines: compares the captures at both ends of a link with what the scenario declares.
+//! The audit of emulated links: compares the captures at both ends of a link with what the scenario declares.
 //!
 //! [`audit`] takes a [`Run`] with its captures and telemetry, and returns a [`DirectionAudit`] for each direction of
 //! each link. It pairs the packets that entered with those that left, computes the timeline that the declared rate,
@@ -13,7 +13,7 @@
 //! 1. `records` reads the captures.
 //! 2. `jitter` subtracts reported jitter from their times.
 //! 3. `pairs` matches packets that entered with packets that left.
-//! 4. `line` computes declared service times.
+//! 4. `link_model` computes declared service times.
 //! 5. `timeline` measures rate, transit and lateness.
 //! 6. `queue` determines the occupancy at drops.
 //!
@@ -23,7 +23,7 @@
 mod direction;
 mod jitter;
 pub mod lateness;
-mod line;
+mod link_model;
 mod mechanisms;
 mod pairs;
 mod queue;
@@ -44,7 +44,7 @@ use serde::Deserialize;
 
 pub use direction::DirectionAudit;
 use direction::{Direction, Event, JitterEvent, Window};
-use line::Line;
+use link_model::LinkModel;
 use mechanisms::Mechanisms;
 use records::{Ends, NoPackets, Unchecked};
 
@@ -119,7 +119,7 @@ fn audit_link(
     mechanisms: Mechanisms<'_>,
 ) -> Result<BTreeMap<String, DirectionAudit>, Error> {
     let directions = [(0, &link.forward), (1, &link.reverse)];
-    let ends = line::why_not_audited(link)
+    let ends = link_model::why_not_audited(link)
         .map_or_else(|| both_ends(run, link, captures), |why| Err(NoPackets::Unchecked(why)));
     let [near, far] = match ends {
         Ok(mut ends) => {
@@ -171,18 +171,18 @@ fn both_ends(run: &Run, link: &LinkSpec, captures: &Path) -> Result<[Ends; 2], N
 }
 
 fn audit_direction(direction: &Direction<'_>) -> DirectionAudit {
-    let line = Line::declared(direction.link, direction.spec, direction.mechanisms);
-    let pairs = pairs::pair(direction, line.as_ref().ok());
+    let model = LinkModel::declared(direction.link, direction.spec, direction.mechanisms);
+    let pairs = pairs::pair(direction, model.as_ref().ok());
     let mut audit = pairs.counts(direction);
-    match line {
+    match model {
         Err(why) => {
             for check in ["rate", "transit", "queue"] {
                 audit.unchecked.insert(check.into(), why.0.clone());
             }
         }
-        Ok(line) => {
-            let timeline = timeline::measure(direction, &line, &pairs);
-            timeline.report(&line, &mut audit);
+        Ok(model) => {
+            let timeline = timeline::measure(direction, &model, &pairs);
+            timeline.report(&model, &mut audit);
             match queue::limit_packets(direction.link, direction.spec, &timeline) {
                 Ok(limit) => queue::check(direction, limit, &pairs, &timeline, &mut audit),
                 Err(why) => drop(audit.unchecked.insert("queue".into(), why.0)),

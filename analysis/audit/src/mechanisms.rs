@@ -16,7 +16,7 @@ impl Mechanisms<'_> {
         !is_so(reorders, policy) && self.children(policy).all(|child| self.keeps_order(&child))
     }
 
-    /// Whether a policy, or one that it holds, can hold packets back while the line is free.
+    /// Whether a policy, or one that it holds, can hold packets back while the link is free.
     pub(crate) fn holds_back(self, policy: &Named) -> bool {
         let own = self.policy(policy).map_or(When::Always, |(_, queueing)| queueing.holds_back);
         is_so(own, policy) || self.children(policy).any(|child| self.holds_back(&child))

@@ -10,7 +10,7 @@ use backchannel_core::registry::Disorder;
 
 use crate::direction::{Direction, DirectionAudit, Event};
 use crate::jitter::{self, WithoutJitter};
-use crate::line::{Line, Size};
+use crate::link_model::{LinkModel, Size};
 use crate::records::{Key, Record};
 
 /// A dropped packet entered at most this long before its drop was reported; if no packet did, an older one that waited.
@@ -29,7 +29,7 @@ pub(crate) enum Outcome {
     Explained(usize),
     /// It may still be in the link at the end of the run, or entered before its start.
     Open,
-    /// The line had time for it.
+    /// The link had time for it.
     Swallowed,
 }
 
@@ -52,8 +52,8 @@ pub(crate) fn ends_packet(event: &Event) -> bool {
     matches!(event.kind, DroppedFull | DroppedEarly | Purged | Lost | Tossed)
 }
 
-/// Pairs all packets of a direction. `line` is absent where service times are unknown.
-pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
+/// Pairs all packets of a direction. `model` is absent where service times are unknown.
+pub(crate) fn pair(direction: &Direction<'_>, model: Option<&LinkModel>) -> Pairs {
     let Direction { entered, left, window, .. } = direction;
     let mut waiting: FxHashMap<Key, VecDeque<usize>> = FxHashMap::default();
     for (number, record) in entered.iter().enumerate() {
@@ -80,7 +80,7 @@ pub(crate) fn pair(direction: &Direction<'_>, line: Option<&Line>) -> Pairs {
     // A packet that may still be in the link needs no explanation, so the others come first.
     let unused = explain(direction, (0..direction.events.len()).collect(), &mut outcomes, |number| overtaken[number]);
     explain(direction, unused, &mut outcomes, |_| true);
-    find_swallowed(direction, line, &overtaken, &mut outcomes);
+    find_swallowed(direction, model, &overtaken, &mut outcomes);
     Pairs { outcomes, pairs, overtaken, without_jitter, invented }
 }
 
@@ -134,7 +134,7 @@ fn class(record: &Record) -> impl Eq + Hash {
 }
 
 /// Whether a packet that did not leave was overtaken by one that did: behind a policy that keeps the order, by any
-/// packet; otherwise by one of its class. Over a line with jitter, long before the end of the run.
+/// packet; otherwise by one of its class. Over a link with jitter, long before the end of the run.
 fn overtaken(direction: &Direction<'_>, outcomes: &[Outcome], left_ns: &[i64]) -> Vec<bool> {
     let Direction { entered, .. } = direction;
     let one_class = direction.keeps_order();
@@ -149,25 +149,25 @@ fn overtaken(direction: &Direction<'_>, outcomes: &[Outcome], left_ns: &[i64]) -
     (0..entered.len()).map(|number| outcomes[number] == Outcome::Open && is_overtaken(number)).collect()
 }
 
-/// Packets without an explanation that the line had time for: one that entered later has left, or all that may have
+/// Packets without an explanation that the link had time for: one that entered later has left, or all that may have
 /// been served first took less than the run. Behind a policy that keeps the order these entered before; otherwise they
 /// are all packets of the run, for a policy may let a packet wait for ever.
-fn find_swallowed(direction: &Direction<'_>, line: Option<&Line>, overtaken: &[bool], outcomes: &mut [Outcome]) {
+fn find_swallowed(direction: &Direction<'_>, model: Option<&LinkModel>, overtaken: &[bool], outcomes: &mut [Outcome]) {
     let Direction { entered, window, spec, .. } = direction;
     let free_ns: Vec<i64> = entered
         .iter()
         .scan(window.begin_ns, |free_ns, record| {
-            // Dropped packets did not use the line. Those lost at its end did, and the two may be confused, so all
+            // Dropped packets did not use the link. Those lost at its end did, and the two may be confused, so all
             // count.
-            *free_ns = (*free_ns).max(record.time_ns) + line.map_or(0, |line| line.service_ns(Size::from(record)));
+            *free_ns = (*free_ns).max(record.time_ns) + model.map_or(0, |model| model.service_ns(Size::from(record)));
             Some(*free_ns)
         })
         .collect();
     let one_class = direction.keeps_order();
     for (number, record) in entered.iter().enumerate() {
         let served_ns = if one_class { free_ns[number] } else { *free_ns.last().expect("it has this packet") };
-        let longest_ns = |line: &Line| line.delay_ns + jitter::most_ns(spec) + GRACE_NS;
-        let overdue = line.is_some_and(|line| served_ns + longest_ns(line) < window.end_ns);
+        let longest_ns = |model: &LinkModel| model.delay_ns + jitter::most_ns(spec) + GRACE_NS;
+        let overdue = model.is_some_and(|model| served_ns + longest_ns(model) < window.end_ns);
         if outcomes[number] == Outcome::Open && record.time_ns >= window.begin_ns && (overtaken[number] || overdue) {
             outcomes[number] = Outcome::Swallowed;
         }

@@ -1,4 +1,4 @@
-//! The queue in front of a line at each drop: a droptail queue drops when it holds its limit, and at no other time.
+//! The queue in front of a link at each drop: a droptail queue drops when it holds its limit, and at no other time.
 
 use backchannel_core::event::EventKind;
 use backchannel_core::scenario::{DirectionSpec, LinkSpec};
@@ -8,7 +8,7 @@ use crate::pairs::{Outcome, Pairs};
 use crate::records::Unchecked;
 use crate::timeline::Timeline;
 
-/// Uncertainty of the time at which the line began to serve a packet.
+/// Uncertainty of the time at which the link began to serve a packet.
 const START_NS: i64 = 150_000;
 /// Packets must take longer on average, so that their starts can be told apart.
 const LEAST_SERVICE_NS: i64 = 500_000;
@@ -29,13 +29,13 @@ pub(crate) fn limit_packets(link: &LinkSpec, spec: &DirectionSpec, timeline: &Ti
         return Err(Unchecked("the queue has a limit in bytes".into()));
     }
     if !spec.errors.is_empty() {
-        return Err(Unchecked("packets lost by error models cannot be told from dropped ones".into()));
+        return Err(Unchecked("packets lost by error models cannot be distinguished from dropped ones".into()));
     }
     if [&spec.options, &link.options].iter().any(|options| options.contains_key("device_buffer_bytes")) {
         return Err(Unchecked("the modem's buffer holds packets too".into()));
     }
     if timeline.mean_service_ns() < LEAST_SERVICE_NS {
-        return Err(Unchecked("packets follow each other faster than their stamps tell apart".into()));
+        return Err(Unchecked("packets are closer than the timestamps' resolution".into()));
     }
     Ok(spec.queue.options.get("limit_packets").and_then(|value| value.as_u64()).unwrap_or(DEFAULT_LIMIT))
 }

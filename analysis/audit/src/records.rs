@@ -50,7 +50,7 @@ impl Key {
     }
 }
 
-/// What the size of a TCP packet on a line depends on.
+/// What the size of a TCP packet on a link depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tcp {
     pub(crate) pure_ack: bool,

@@ -1,4 +1,4 @@
-//! The timeline of a line: when each packet could leave at the earliest, when it left, and the rate between departures.
+//! The timeline of a link: when each packet could leave at the earliest, when it left, and the rate between departures.
 
 use backchannel_core::event::EventKind;
 use backchannel_core::ip::IpVersion;
@@ -7,7 +7,7 @@ use backchannel_core::service_rate::ServiceRate;
 use rustc_hash::FxHashSet;
 
 use crate::direction::{Direction, DirectionAudit};
-use crate::line::{Line, Size};
+use crate::link_model::{LinkModel, Size};
 use crate::pairs::Pairs;
 
 /// A driver that writes a packet has by then read every packet that was sent to it this much earlier.
@@ -17,7 +17,7 @@ const LEAST_TRANSITS: usize = 20;
 /// Shorter busy periods do not tell the lateness of their packets from the time of their first.
 const LEAST_CHAIN: usize = 4;
 
-/// A packet that the line served.
+/// A packet that the link served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     /// Number of the packet that entered; `None` if an error model lost it.
@@ -33,7 +33,7 @@ pub(crate) struct Slot {
 /// Measurements of one direction.
 pub(crate) struct Timeline {
     pub(crate) slots: Vec<Slot>,
-    /// When the line began to serve each slot, at the latest.
+    /// When the link began to serve each slot, at the latest.
     pub(crate) starts_ns: Vec<i64>,
     rate: ServiceRate,
     /// Number and total service time of the slots by which the rate was measured.
@@ -43,8 +43,8 @@ pub(crate) struct Timeline {
 }
 
 /// Measures one direction.
-pub(crate) fn measure(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Timeline {
-    let slots = slots(direction, line, pairs);
+pub(crate) fn measure(direction: &Direction<'_>, model: &LinkModel, pairs: &Pairs) -> Timeline {
+    let slots = slots(direction, model, pairs);
     let mut timeline = Timeline {
         starts_ns: Vec::with_capacity(slots.len()),
         rate: ServiceRate::default(),
@@ -53,29 +53,29 @@ pub(crate) fn measure(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> 
         late_ns: Vec::with_capacity(slots.len()),
         slots,
     };
-    let earliest_ns = timeline.earliest_departures(line);
+    let earliest_ns = timeline.earliest_departures(model);
     let mut begin = 0;
     for end in 1..=timeline.slots.len() {
         let goes_on = end < timeline.slots.len()
-            && line.rate_bps.is_some()
+            && model.rate_bps.is_some()
             && timeline.is_certainly_queued(end, earliest_ns[end - 1], direction.writes_ns);
         if !goes_on {
-            timeline.add_chain(begin, end, line);
+            timeline.add_chain(begin, end, model);
             begin = end;
         }
     }
     timeline
 }
 
-/// Every packet that the line served, in order. Those that an error model lost at its end used the line too.
-fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
+/// Every packet that the link served, in order. Those that an error model lost at its end used the link too.
+fn slots(direction: &Direction<'_>, model: &LinkModel, pairs: &Pairs) -> Vec<Slot> {
     let begin_ns = direction.window.begin_ns;
     let delivered = pairs.pairs.iter().map(|&(out, origin)| Slot {
         origin: Some(origin),
         entered_ns: Some(direction.entered[origin].time_ns.max(begin_ns)),
         left_ns: pairs.without_jitter.left_ns[out],
         place_ns: pairs.without_jitter.place_ns[out],
-        service_ns: line.service_ns(Size::from(&direction.entered[origin])),
+        service_ns: model.service_ns(Size::from(&direction.entered[origin])),
     });
     // Events do not tell the version of IP, but acks of both seldom have one length.
     let of_ipv6 = direction.entered.iter().filter(|record| record.key.ip() == IpVersion::V6);
@@ -85,12 +85,12 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
             let compressible_ack = event.pure_ack && !of_ipv6.contains(&event.bytes);
             let size = Size { bytes: event.bytes, compressible: false, compressible_ack, options_bytes: 0 };
             let left_ns = pairs.without_jitter.lost_ns.get(&number).copied().unwrap_or(event.at_ns);
-            Slot { origin: None, entered_ns: None, left_ns, place_ns: left_ns, service_ns: line.service_ns(size) }
+            Slot { origin: None, entered_ns: None, left_ns, place_ns: left_ns, service_ns: model.service_ns(size) }
         },
     );
     let mut slots: Vec<Slot> = delivered.chain(lost).collect();
     slots.sort_by_key(|slot| slot.place_ns);
-    if line.is_fifo {
+    if model.is_fifo {
         let mut next = None;
         for slot in slots.iter_mut().rev() {
             slot.entered_ns = slot.entered_ns.or(next);
@@ -101,14 +101,14 @@ fn slots(direction: &Direction<'_>, line: &Line, pairs: &Pairs) -> Vec<Slot> {
 }
 
 impl Timeline {
-    /// When each slot could leave the line at the earliest, delay excluded. Updates the least excess.
-    fn earliest_departures(&mut self, line: &Line) -> Vec<i64> {
+    /// When each slot could leave the link at the earliest, delay excluded. Updates the least excess.
+    fn earliest_departures(&mut self, model: &LinkModel) -> Vec<i64> {
         let mut free_ns = i64::MIN / 2;
         let mut earliest_ns = Vec::with_capacity(self.slots.len());
         for slot in &self.slots {
             if let (Some(entered_ns), true) = (slot.entered_ns, slot.origin.is_some()) {
                 free_ns = free_ns.max(entered_ns) + slot.service_ns;
-                self.least_excess_ns = self.least_excess_ns.min(slot.left_ns - line.delay_ns - free_ns);
+                self.least_excess_ns = self.least_excess_ns.min(slot.left_ns - model.delay_ns - free_ns);
             } else {
                 free_ns += slot.service_ns;
             }
@@ -129,13 +129,13 @@ impl Timeline {
     }
 
     /// Slots `begin..end` left back to back.
-    fn add_chain(&mut self, begin: usize, end: usize, line: &Line) {
+    fn add_chain(&mut self, begin: usize, end: usize, model: &LinkModel) {
         let chain = &self.slots[begin..end];
         let mut served_ns = 0;
         let mut offsets = Vec::with_capacity(chain.len());
         for slot in chain {
             served_ns += slot.service_ns;
-            offsets.push(slot.left_ns - line.delay_ns - served_ns);
+            offsets.push(slot.left_ns - model.delay_ns - served_ns);
         }
         let observed = || chain.iter().zip(&offsets).filter(|(slot, _)| slot.origin.is_some());
         let base_ns = if observed().count() >= LEAST_CHAIN {
@@ -150,11 +150,11 @@ impl Timeline {
             self.rate.end_period();
             observed().map(|(_, offset)| *offset).min().expect("it has packets")
         } else {
-            // The line was idle, or its predecessor's end is as uncertain as this start.
+            // The link was idle, or its predecessor's end is as uncertain as this start.
             let before = begin
                 .checked_sub(1)
-                .filter(|_| line.rate_bps.is_some())
-                .map(|before| self.slots[before].left_ns - line.delay_ns);
+                .filter(|_| model.rate_bps.is_some())
+                .map(|before| self.slots[before].left_ns - model.delay_ns);
             chain[0].entered_ns.into_iter().chain(before).max().map_or(offsets[0], |start| start.min(offsets[0]))
         };
         let mut start_ns = base_ns;
@@ -174,11 +174,11 @@ impl Timeline {
     }
 
     /// Writes the measurements into the audit.
-    pub(crate) fn report(&self, line: &Line, audit: &mut DirectionAudit) {
+    pub(crate) fn report(&self, model: &LinkModel, audit: &mut DirectionAudit) {
         let seconds = |ns: i64| ns as f64 * 1e-9;
         audit.rate_error = self.rate.error();
         audit.rate_measured_s = seconds(self.rate.measured_ns());
-        match (line.rate_bps, audit.rate_error) {
+        match (model.rate_bps, audit.rate_error) {
             (None, _) => drop(audit.unchecked.insert("rate".into(), "the link only delays".into())),
             (_, None) => drop(audit.unchecked.insert("rate".into(), "the link was busy for less than 0.25 s".into())),
             (Some(rate_bps), Some(error)) => {

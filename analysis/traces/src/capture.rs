@@ -88,7 +88,7 @@ impl Capture {
     /// Opens a file.
     ///
     /// # Errors
-    /// It cannot be opened or read, or is no capture.
+    /// It cannot be opened or read, or is not a capture file.
     pub fn open(path: &Path) -> Result<Capture, Error> {
         Capture::read(path).map_err(|error| error.within(path.display().to_string()))
     }
@@ -103,7 +103,7 @@ impl Capture {
         let (compression, plain): (_, Box<dyn Read + Send>) = if gzip {
             (" in gzip", Box::new(flate2::read::MultiGzDecoder::new(BufReader::with_capacity(CHUNK, file_again))))
         } else if zstd {
-            let decoder = zstd::Decoder::new(file_again).or_malformed("is no zstd stream")?;
+            let decoder = zstd::Decoder::new(file_again).or_malformed("is not a zstd stream")?;
             (" in zstd", Box::new(decoder))
         } else {
             ("", Box::new(file_again))
@@ -115,18 +115,18 @@ impl Capture {
     /// Reads an uncompressed capture.
     ///
     /// # Errors
-    /// It is no capture, or its header is cut off.
+    /// It is not a capture file, or its header is truncated.
     pub fn new(input: Box<dyn Read + Send>) -> Result<Capture, Error> {
         let mut source = Source::new(input);
         if !source.fill(4) {
-            let why = source.failure().unwrap_or("it is shorter than a capture's header");
-            return Err(Error::Malformed(format!("is no capture: {why}")));
+            let why = source.failure().unwrap_or("truncated header");
+            return Err(Error::Malformed(format!("is not a capture file: {why}")));
         }
         let magic = Endian::Little.u32(source.bytes(), 0);
         let format = if magic == pcapng::MAGIC {
             Format::Pcapng(Pcapng::open(&mut source)?)
         } else {
-            let unknown = format!("is no capture: it begins with {magic:08x}, neither pcap nor pcapng");
+            let unknown = format!("is not a capture file: it begins with {magic:08x}, neither pcap nor pcapng");
             Format::Pcap(Pcap::open(magic, &mut source).ok_or(Error::Malformed(unknown))??)
         };
         Ok(Capture { source, format, compression: "" })

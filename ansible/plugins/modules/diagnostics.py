@@ -24,7 +24,7 @@ attributes:
     description: Supported; it then writes nothing.
     support: full
   diff_mode:
-    description: There is no difference to show.
+    description: Not supported, because nothing is changed.
     support: none
 """
 

@@ -86,7 +86,7 @@ attributes:
     description: Supported; the module never changes anything.
     support: full
   diff_mode:
-    description: There is no difference to show.
+    description: Not supported, because nothing is changed.
     support: none
 """
 
@@ -202,24 +202,24 @@ def system(parameters):
 
 def machine(parameters):
     """The node binary must run here."""
-    wanted, here = parameters["machine"], os.uname().machine
-    if wanted in (None, here):
+    required, here = parameters["machine"], os.uname().machine
+    if required in (None, here):
         return []
     return [
-        f"the host's architecture is {here}, and the node binary's {wanted}; build it on such a machine and set "
+        f"the host's architecture is {here}, and the node binary's {required}; build it on such a machine and set "
         "$BACKCHANNEL_NODE to it"
     ]
 
 
 def mtu(parameters):
     """Interfaces with Ethernet's header have one MTU, because packets of 1500 bytes cross every link of a topology."""
-    wanted = parameters["mtu"]
-    links = KernelState().links if wanted and parameters["take"] else {}
+    required_mtu = parameters["mtu"]
+    links = KernelState().links if required_mtu and parameters["take"] else {}
     return [
-        f"interface {name} has an MTU of {links[name]['mtu']} bytes instead of {wanted}; run 'ip link set {name} mtu "
-        f"{wanted}', or set 'common_mtu' in the inventory's 'vars'"
+        f"interface {name} has an MTU of {links[name]['mtu']} bytes instead of {required_mtu}; run 'ip link set {name} "
+        f"mtu {required_mtu}', or set 'common_mtu' in the inventory's 'vars'"
         for name in parameters["take"]
-        if name in links and links[name].get("link_type") == "ether" and links[name]["mtu"] != wanted
+        if name in links and links[name].get("link_type") == "ether" and links[name]["mtu"] != required_mtu
     ]
 
 

@@ -2,30 +2,37 @@
 
 use std::fmt;
 
+/// Most names that a message lists.
+const MOST_NAMED: usize = 10;
+
 /// The cause, with the part that has it. Its text is a message for the person who wrote the campaign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// No mechanism of a kind has this name. The last field lists those that exist.
+    /// No entry of a kind has this name. The last field lists those that exist.
     Unknown(&'static str, String, String),
-    /// An option does not exist, or its value is not allowed.
+    /// The value of an option is not allowed.
     Option(String),
-    /// The options are allowed one by one, and not together or not here.
+    /// The options exclude each other, or are not allowed here.
     Unfit(String),
-    /// A file cannot be written, or another call of the system fails.
+    /// A file cannot be written, or another system call fails.
     System(String),
     /// Input is not in the format that it should have: JSON, a capture.
     Malformed(String),
-    /// A part of what is built has the cause: a direction, a child.
+    /// The cause is in a part: a direction, a child.
     Within(String, Box<Error>),
 }
 
 impl Error {
-    /// No mechanism of this kind has this name. These are known.
-    pub fn unknown<'a>(kind: &'static str, name: &str, known: impl Iterator<Item = &'a str>) -> Error {
-        Error::Unknown(kind, name.to_owned(), known.collect::<Vec<_>>().join(", "))
+    /// No entry of this kind has this name. The message lists the first of these that exist.
+    pub fn unknown<'a>(kind: &'static str, name: &str, existing: impl Iterator<Item = &'a str>) -> Error {
+        let mut names: Vec<_> = existing.collect();
+        let more = names.len().saturating_sub(MOST_NAMED);
+        names.truncate(MOST_NAMED);
+        let rest = if more == 0 { String::new() } else { format!(", and {more} more") };
+        Error::Unknown(kind, name.to_owned(), names.join(", ") + &rest)
     }
 
-    /// The same as that of a part of this name.
+    /// The error, as that of the part of this name.
     pub fn within(self, part: impl Into<String>) -> Error {
         Error::Within(part.into(), Box::new(self))
     }

@@ -46,7 +46,7 @@ impl Echo {
         header
     }
 
-    /// The header of a message; `None` if it is no echo. The checksum is not verified.
+    /// The header of a message; `None` if it is not an echo. The checksum is not verified.
     pub fn parse(ip: IpVersion, message: &[u8]) -> Option<Echo> {
         let header = message.first_chunk::<ECHO_HEADER>()?;
         let is_reply = types(ip).iter().position(|kind| *kind == header[0])? == 1;
@@ -71,7 +71,7 @@ mod tests {
                 assert_eq!(Echo::parse(ip, &header[..7]), None);
             }
         }
-        // RFC 792: an unreachable destination is no echo. The types of ICMPv6 are others.
+        // RFC 792: an unreachable destination is not an echo. ICMPv6 has other types.
         assert_eq!(Echo::parse(IpVersion::V4, &[3, 0, 0, 0, 0, 0, 0, 0]), None);
         assert_eq!(Echo::parse(IpVersion::V6, &[8, 0, 0, 0, 0, 0, 0, 0]), None);
     }

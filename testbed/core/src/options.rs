@@ -454,7 +454,7 @@ impl Param {
             Unit::Flag if value.is_boolean() => Ok(()),
             Unit::Flag => Err(Error::Option(format!("{value} is not true or false"))),
             Unit::Choice if value.as_str().is_some_and(|v| self.choices.contains(&v)) => Ok(()),
-            Unit::Choice => Err(Error::Option(format!("{value} is none of {}", self.choices.join(", ")))),
+            Unit::Choice => Err(Error::Option(format!("{value} is not one of {}", self.choices.join(", ")))),
             Unit::File if value.is_string() => Ok(()),
             Unit::File => Err(Error::Option(format!("{value} is not the text of a file"))),
             _ if value.is_null() && self.default == Preset::Absent => Ok(()),
@@ -519,7 +519,7 @@ mod tests {
     #[test]
     fn errors_state_what_is_allowed() {
         for (json, words) in [
-            (r#"{"file": "x", "limit": 3}"#, "no option 'limit'; it has: limit_packets, mark, file"),
+            (r#"{"file": "x", "limit": 3}"#, "unknown option 'limit'; allowed: limit_packets, mark, file"),
             (r#"{"file": "x", "limit_packets": 0}"#, "0 is below 1"),
             (r#"{"file": "x", "limit_packets": 1.5}"#, "not a whole number"),
             (r#"{}"#, "'file' must be given"),

@@ -243,9 +243,8 @@ impl<'a> CheckedOptions<'a> {
         let Entry { kind, name: of, params, .. } = *entry;
         for (name, value) in options {
             let Some(param) = params.iter().find(|param| param.name == name) else {
-                let known: Vec<_> = params.iter().map(|param| param.name).collect();
-                let known = known.join(", ");
-                return Err(Error::Option(format!("{kind} {of}: no option '{name}'; it has: {known}")));
+                let names = params.iter().map(|param| param.name);
+                return Err(Error::unknown("option", name, names).within(format!("{kind} {of}")));
             };
             param.accept(value).map_err(|why| Error::Option(format!("{kind} {of}: {name}: {why}")))?;
         }
@@ -280,7 +279,7 @@ impl<B: Copy> Table<B> {
     /// # Panics
     /// The table has one of that name: two would make the same campaign mean two things.
     pub fn add(&mut self, entry: &'static Entry, build: B) {
-        assert!(self.entries().all(|other| other.name != entry.name), "there are two: {} {}", self.noun, entry.name);
+        assert!(self.entries().all(|other| other.name != entry.name), "duplicate {} '{}'", self.noun, entry.name);
         Arc::make_mut(&mut self.rows).push((entry, build));
     }
 
@@ -292,7 +291,7 @@ impl<B: Copy> Table<B> {
     /// The constructor of that name, and the options once they are validated.
     ///
     /// # Errors
-    /// There is no such mechanism, or see [`CheckedOptions::check`].
+    /// The mechanism is unknown, or see [`CheckedOptions::check`].
     pub fn checked<'a>(&self, name: &str, options: &'a Options) -> Result<(CheckedOptions<'a>, B), Error> {
         let row = self.rows.iter().find(|(entry, _)| entry.name == name);
         let names = || self.entries().map(|entry| entry.name);

@@ -196,7 +196,7 @@ impl<L: Link> LinkService<L> {
         (0..self.ends.len() as Port).map(status).collect()
     }
 
-    /// Changes the direction that enters at `port`, at `now`. A rate that changed is no rate to measure against.
+    /// Changes the direction that enters at `port`, at `now`. A rate that changed is not a reference for measurements.
     ///
     /// # Errors
     /// Those of [`Link::change`].

@@ -28,7 +28,7 @@ impl Attached {
         let socket = namespace.inside(|| {
             PacketSocket::open(name, Receive::Everything).map_err(|error| {
                 Error::System(match Errno::from_io_error(&error) {
-                    Some(Errno::NODEV) => format!("there is no interface {name}"),
+                    Some(Errno::NODEV) => format!("interface {name} does not exist"),
                     Some(Errno::PERM) => format!("cannot take over {name}: CAP_NET_RAW is needed"),
                     _ => format!("cannot take over {name}: {error}"),
                 })

@@ -233,7 +233,7 @@ impl Server {
 
     fn add_link(&mut self, name: &str, spec: LinkSpec, seed: u64, ends: &[EndSpec]) -> Result<(), Error> {
         if self.id(name).is_ok() {
-            return Err(format!("there is a link '{name}' already").into());
+            return Err(format!("link '{name}' exists already").into());
         }
         if spec.name != name {
             return Err(format!("the request names the link '{name}' and its specification '{}'", spec.name).into());
@@ -290,7 +290,7 @@ impl Server {
 
     fn change(&mut self, name: &str, direction: Direction, change: &Change) -> Result<Answer, Error> {
         let id = self.id(name)?;
-        let Some(link) = &mut self.links[id] else { return Err(format!("there is no link '{name}'").into()) };
+        let Some(link) = &mut self.links[id] else { return Err(format!("unknown link '{name}'").into()) };
         let at_s =
             link.change(&self.clock, direction as Port, change).map_err(|why| format!("link '{name}': {why}"))?;
         link.advance(&self.clock, &mut self.telemetry);

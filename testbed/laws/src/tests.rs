@@ -248,9 +248,9 @@ fn each_law_of_middleboxes_catches_its_fault() {
 }
 
 /// The same as a link.
-struct Line(Delay);
+struct DelayLink(Delay);
 
-impl Link for Line {
+impl Link for DelayLink {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, _: &mut Events) {
         // Several are due at once.
         let tick = if self.0.wrong == LateWrong::GivesPiecemeal { 10_000_000 } else { 1 };
@@ -288,7 +288,9 @@ impl Link for Line {
 #[test]
 fn each_law_of_links_catches_its_fault() {
     let first = |wrong| {
-        (0..50).find_map(|seed| law(link::carries(&mut Line(delay(wrong)), &steps::of_seed(seed, 200), true).map(drop)))
+        (0..50).find_map(|seed| {
+            law(link::carries(&mut DelayLink(delay(wrong)), &steps::of_seed(seed, 200), true).map(drop))
+        })
     };
     for (wrong, law) in [
         (LateWrong::Nothing, None),
@@ -305,7 +307,7 @@ fn each_law_of_links_catches_its_fault() {
     }
     let times = |wrong| {
         (0..50).find_map(|seed| {
-            let mut build = || Box::new(Line(delay(wrong))) as Box<dyn Link>;
+            let mut build = || Box::new(DelayLink(delay(wrong))) as Box<dyn Link>;
             law(link::keeps_time(&mut build, &steps::of_seed(seed, 200)))
         })
     };

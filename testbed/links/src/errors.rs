@@ -172,7 +172,7 @@ mod tests {
         let tried: BTreeSet<_> = table.iter().map(|(name, ..)| *name).collect();
         let listed: BTreeSet<_> = builtin().entries().map(|entry| entry.name).collect();
         assert_eq!(listed, tried);
-        let why = outcomes("gremlins", json!({})).expect_err("there is no such model");
+        let why = outcomes("gremlins", json!({})).expect_err("the model is unknown");
         assert!(listed.iter().all(|name| why.to_string().contains(name)), "{why}");
     }
 

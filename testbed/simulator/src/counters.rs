@@ -80,7 +80,7 @@ struct Direction {
 }
 
 #[derive(Debug, Default)]
-struct Flow {
+struct FlowTally {
     delivered: Vec<u64>,
     /// When the last byte was read.
     last: Time,
@@ -101,7 +101,7 @@ pub(crate) struct Counters {
     bin_ns: u64,
     /// Per link its directions; `None` for a link that is not counted.
     links: Numbered<LinkId, Option<Vec<Direction>>>,
-    flows: Numbered<FlowId, Flow>,
+    flows: Numbered<FlowId, FlowTally>,
 }
 
 impl Counters {
@@ -112,7 +112,7 @@ impl Counters {
         Counters {
             bin_ns: Time::from_seconds(spec.every_s).nanos().max(1),
             links: links.iter().map(|&(name, ends)| counted(name).then(|| directions(ends))).collect(),
-            flows: (0..flows).map(|_| Flow::default()).collect(),
+            flows: (0..flows).map(|_| FlowTally::default()).collect(),
         }
     }
 
@@ -274,7 +274,7 @@ impl Direction {
     }
 }
 
-impl Flow {
+impl FlowTally {
     fn counters(&self, lengths_s: &[f64]) -> FlowCounters {
         FlowCounters {
             delivered_bytes: padded(&self.delivered, lengths_s),

@@ -177,7 +177,7 @@ impl<'a> Simulation<'a> {
 
     /// `nodes`: by name.
     fn add_flow(&mut self, flow: &Flow, nodes: &FxHashMap<&str, NodeId>) -> Result<(), Error> {
-        let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("there is no node '{name}'"));
+        let node = |name: &str| nodes.get(name).copied().ok_or_else(|| format!("unknown node '{name}'"));
         let (from, to) = (node(&flow.from)?, node(&flow.to)?);
         let application = Application::new(&self.registry.workloads, flow, self.input.scenario.seed)?;
         let first = application.first(flow.start());

@@ -192,7 +192,7 @@ fn a_name_that_nothing_has_is_reported_with_those_that_exist() {
 }
 
 #[test]
-#[should_panic(expected = "there are two: queue policy droptail")]
+#[should_panic(expected = "duplicate queue policy 'droptail'")]
 fn a_name_that_exists_is_not_taken_twice() {
     use backchannel_node::core::registry::{Entry, Queueing};
     static SECOND: Entry = Entry::policy("droptail", "another", Queueing::FIFO);

@@ -138,7 +138,7 @@ def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path, monkey
     status, said, _ = command(f"{a}@{before}", a, "--json")
     assert (status, json.loads(said)["regressions"]) == (0, 0)
     status, _, error = command(f"{a}@2020-01-01", a)
-    assert (status, "nothing had landed by 2020-01-01" in error) == (2, True)
+    assert (status, "had no results by 2020-01-01" in error) == (2, True)
     for wrong, error in (
         ([a, "nowhere"], "is not a results folder"),
         ([a, f"{b}:compard"], "compard"),

@@ -458,7 +458,7 @@ def no_campaign(files: dict[str, bytes]) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (flip, "size or checksum mismatch"), (climb, "leaves the bundle's folder"),
+        (flip, "size or checksum mismatch"), (climb, "points outside the bundle"),
         (lambda files: files.update({of_run(files, "manifest.json"): b"{}"}), "size or checksum mismatch"),
         (lambda files: files.pop(of_run(files, "segments.parquet")), "segments.parquet is missing"),
         (lambda files: files.update({"runs/more.sh": b"#!/bin/sh\n"}), "runs/more.sh is not described in it"),
@@ -471,11 +471,11 @@ def no_campaign(files: dict[str, bytes]) -> None:
         (edited(lambda document: document.update(version=9)), "unsupported bundle version 9"),
         (edited(lambda document: document.pop("members")), "schema: members: missing"),
         (edited(lambda document: document["runs"][0].update(id="../../etc")), "the id of a run, found '../../etc'"),
-        (edited(lambda document: document["runs"][0].update(state="valid", problems=["late"])), "neither valid"),
-        (edited(lambda document: document["runs"][0]["files"].pop()), "are not those that the bundle describes"),
+        (edited(lambda document: document["runs"][0].update(state="valid", problems=["late"])), "contradicts"),
+        (edited(lambda document: document["runs"][0]["files"].pop()), "do not match their description in the bundle"),
         (edited(lambda document: document["runs"][0]["metrics"].append(document["runs"][0]["metrics"][0])), "twice"),
         (edited(lambda document: document["members"].append(document["members"][0])), "a repetition of a parameter"),
-        (edited(lambda document: document["members"][0].__setitem__(0, 7)), "combination that is not there"),
+        (edited(lambda document: document["members"][0].__setitem__(0, 7)), "combination that is missing"),
         (edited(lambda document: document["runs"][0]["metrics"][0].update(value="fast")), "0.value: expected a number"),
         (edited(lambda document: document["runs"][0]["scenario"]["workload"][0].update(name="../x")), "a file name"),
         (edited(lambda document: document["runs"][0].update(seed=10**40)), "runs.0.seed: expected an integer from 0"),
@@ -484,8 +484,8 @@ def no_campaign(files: dict[str, bytes]) -> None:
         (edited(lambda document: document["runs"][2]["manifest"].update(batch=3)), "batch: expected an object"),
         (edited(lambda document: document["runs"][0]["manifest"]["report"]["captures"][0].update(path="../x")),
          "expected a file name, found '../x'"),
-        (edited(lambda document: document["runs"][3]["scenario"].update(warm_up_s=0.5)), "is not that of its scenario"),
-        (edited(lambda document: document["runs"][3].update(duration_s=7)), "its seed or duration is not that"),
+        (edited(lambda document: document["runs"][3]["scenario"].update(warm_up_s=0.5)), "does not match its scenario"),
+        (edited(lambda document: document["runs"][3].update(duration_s=7)), "its seed or duration does not"),
         (edited(lambda document: document["runs"][0]["manifest"].pop("report")), "manifest has no report"),
         (lambda files: redescribed_run(files, ".pcap.gz", b"no gzip"), "cannot be measured again: Not a gzipped file"),
     ],
@@ -596,7 +596,7 @@ def test_a_file_that_changed_since_its_run_landed_is_not_bundled(results: Path, 
     shutil.copytree(results, tmp_path / "copy")
     victim = next((tmp_path / "copy/runs").rglob("summary.json"))
     victim.write_text(victim.read_text() + " ")
-    for reason in ("is corrupt or was modified since its run landed", "is missing"):
+    for reason in ("is corrupt or was modified after its run was stored", "is missing"):
         with analysis.open(tmp_path / "copy") as s, pytest.raises(AnalysisError, match=reason):
             crate.write(s["small"], tmp_path / "out.zip")
         assert not (tmp_path / "out.zip").exists()

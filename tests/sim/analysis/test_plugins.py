@@ -222,7 +222,7 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
     with analysis.open(stored) as s:
         again = s.run(first.id)
         assert again.metrics.sort("metric", "subject").equals(first.metrics.sort("metric", "subject"))
-        # An invalid run stays so, with its values, and is no further attempt.
+        # An invalid run stays so, with its values, and is not a further attempt.
         assert (s.run(late).row.state, s.run(late).row.attempts) == ("invalid", [])
         here = pl.col("run_id").is_in([first.id])
         assert s["small"].values().filter(here).equals(values.filter(here))

@@ -16,7 +16,7 @@ from analysis.store.rows import NewCampaign
 from experiments.papers import scorecard, theory
 from experiments.papers.scorecard import Artefact
 from tests.conftest import two_hosts
-from tests.unit.analysis.store.conftest import campaign_fields, landing
+from tests.unit.analysis.store.conftest import campaign_fields, pending_run
 
 TARGETS = """\
 - {id: a, paper: p, title: A, section: '4', source: simulated, orderings: [], expected: [
@@ -47,7 +47,7 @@ def keep(store: Store, name: str, *values: float, runs: int | None = None, text:
     fields = campaign_fields(id=name, text=text, **({"backend": "sim"} | changes))
     store.begin_campaign(NewCampaign(**fields), [[("policy", "droptail")]], members)
     for (_, _, run_id), value in zip(members, values, strict=False):
-        store.land(replace(landing(store, run_id, value), documents=Documents(two_hosts(rate_bps=7), {})))
+        store.commit_run(replace(pending_run(store, run_id, value), documents=Documents(two_hosts(rate_bps=7), {})))
 
 
 def artefact(store: Store, name: str = "a") -> Artefact:

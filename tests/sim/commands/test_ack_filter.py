@@ -123,7 +123,7 @@ def test_errors_are_for_people(slow: Path, tmp_path: Path) -> None:
     (tmp_path / "text.pcap").write_text("not a capture")
     for words, message in (
         ([tmp_path / "absent.pcap"], "absent.pcap"),
-        ([tmp_path / "text.pcap"], "is no capture"),
+        ([tmp_path / "text.pcap"], "is not a capture file"),
         ([slow, "--up", "fast"], "--up: "),
         ([slow, "--up", "1 bit/s"], "--up is a rate from 1 kbit/s"),
         ([slow, "--queue", "cakes"], "did you mean 'cake'"),

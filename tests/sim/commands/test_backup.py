@@ -6,12 +6,12 @@ from pathlib import Path
 
 from analysis.store import Store
 from tests.support.command_line import backchannel
-from tests.unit.analysis.store.conftest import landing
+from tests.unit.analysis.store.conftest import pending_run
 
 
 def test_a_backup_is_restored_and_its_damage_is_named(tmp_path: Path) -> None:
     with Store.open(tmp_path / "results") as store:
-        store.land(landing(store, "r00", 1.0))
+        store.commit_run(pending_run(store, "r00", 1.0))
         kept = store.folder_of_run("r00")
     saved = tmp_path / "saved"
     done = backchannel("backup", saved, "--results", tmp_path / "results")
@@ -19,7 +19,7 @@ def test_a_backup_is_restored_and_its_damage_is_named(tmp_path: Path) -> None:
     backchannel("restore", saved, "--results", tmp_path / "again", status=0)
     assert (tmp_path / "again/runs/r0/r00/captures/a.pcap").read_bytes() == b"abc"
     done = backchannel("restore", saved, "--results", tmp_path / "results", status=2)
-    assert "there are results in" in done.stderr
+    assert "has results already" in done.stderr
     (kept / "captures/a.pcap").unlink()
     done = backchannel("backup", tmp_path / "more", "--results", tmp_path / "results", status=1)
     assert done.stdout.startswith("run r00 is damaged: captures/a.pcap is missing")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import analysis
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
 from experiments.cli import application
 from experiments.language.campaign import load
@@ -73,7 +73,7 @@ def test_plan_makes_no_results_folder_and_tells_what_is_done(tmp_path: Path) -> 
 @pytest.mark.parametrize("command", ["results", "papers score"])
 def test_what_reads_results_makes_no_folder(command: str, tmp_path: Path) -> None:
     done = backchannel(*command.split(), "--results", str(tmp_path / "none"), status=2)
-    assert f"there are no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
+    assert f"no results in {tmp_path / 'none'}: run a campaign first" in done.stderr
     assert not (tmp_path / "none").exists()
 
 
@@ -94,8 +94,10 @@ def test_plan_knows_the_runs_that_the_store_has(tmp_path: Path) -> None:
     results = tmp_path / "results"
     first = load(Path(QUICKSTART)).runs[0]
     store = Store.open(results)
-    store.land(
-        Landing(first.id, first.backend, Documents(first.document.document, {}), [], [], 1, store.incoming(first.id))
+    store.commit_run(
+        PendingRun(
+            first.id, first.backend, Documents(first.document.document, {}), [], [], 1, store.staging_folder(first.id)
+        )
     )
     store.note_failure(load(Path(QUICKSTART)).runs[1].id, 1, "it was not meant to be")
     store.close()

@@ -23,7 +23,7 @@ def test_the_suite_refuses_a_file_that_does_not_exist(path: str) -> None:
     suite = [str(node_binary.ROOT / "tests/run"), "python", "--", path, "-k", "a.b"]
     done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=60)
     file = path.partition("::")[0]
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/run: there is no file '{file}'\n")
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/run: file '{file}' does not exist\n")
 
 
 def test_an_unknown_part_is_answered_with_the_parts() -> None:

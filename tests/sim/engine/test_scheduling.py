@@ -64,7 +64,7 @@ def test_a_full_disk_ends_the_campaign_and_the_rest_waits(tmp_path: Path, monkey
         return real(self, run, attempt, folder)
 
     monkeypatch.setattr(Worker, "run", breaks)
-    with pytest.raises(TestbedError, match="the campaign stopped: No space left on device; landed runs stay"):
+    with pytest.raises(TestbedError, match="the campaign stopped: No space left on device; stored runs are kept"):
         run(tmp_path)
     landed = valid(tmp_path)
     # Those that were at work beside the third may have ended before it or not.
@@ -248,7 +248,7 @@ def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, mo
 
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
-    outcome = run(tmp_path, FILE.replace("backend: sim", "backend: emulated"), jobs=1, tries=3, limit=1)
+    outcome = run(tmp_path, FILE.replace("backend: sim", "backend: emulated"), jobs=1, attempts=3, limit=1)
     assert tried == [1, 2, 3]
     assert (len(outcome.failed), outcome.landed) == (1, 0)
 
@@ -273,7 +273,7 @@ def parked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answers: Callable[[i
 def test_a_lost_host_parks_the_remaining_runs_until_it_is_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = parked(tmp_path, monkeypatch, lambda number: number == 1 or number > 9, PARKED_S=0.2)
     console = Console(record=True, width=200)
-    outcome = run(tmp_path, console=console, jobs=1, tries=2)
+    outcome = run(tmp_path, console=console, jobs=1, attempts=2)
     assert (outcome.landed, outcome.failed) == (4, {})
     # No attempt was counted, and the host was not asked all the time.
     assert set(tried) == {1}
@@ -284,7 +284,9 @@ def test_a_lost_host_parks_the_remaining_runs_until_it_is_back(tmp_path: Path, m
 
 def test_a_host_that_stays_lost_ends_the_campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parked(tmp_path, monkeypatch, lambda number: number == 1, PARKED_S=0.1, MOST_PARKED_S=0.5)
-    with pytest.raises(TestbedError, match="host pc2 was lost: .* landed runs stay, and the same command continues"):
+    with pytest.raises(
+        TestbedError, match="host pc2 was lost: .* stored runs are kept, and the same command continues"
+    ):
         run(tmp_path)
     assert len(valid(tmp_path)) == 1
 
@@ -307,7 +309,7 @@ def test_runs_wait_while_the_host_takes_the_cpus(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("experiments.engine.pool.machine.cpu_shares", shares)
     monkeypatch.setattr(Worker, "run", cut)
     monkeypatch.setattr("experiments.engine.scheduling.require_emulation", lambda: None)
-    outcome = run(tmp_path, FILE.replace("backend: sim", "backend: emulated"), jobs=1, tries=1)
+    outcome = run(tmp_path, FILE.replace("backend: sim", "backend: emulated"), jobs=1, attempts=1)
     assert len(outcome.failed) == 4
     assert begun[1] >= begun[0] + 40, "the second waited until the CPUs were free"
 

@@ -117,7 +117,7 @@ def test_what_was_screened_is_made_with_captures_under_the_same_id(tmp_path: Pat
     with Store.open(tmp_path) as store:
         have, _ = screen(store, campaign.runs[:1], ["throughput"])
         (run_id,) = have
-        # It is no result, so that `run` makes it.
+        # It is not a result, so `run` runs it.
         assert not store.valid_runs(campaign.run_ids)
         options = Options(tmp_path, only=[run_id])
         assert run_campaign(campaign, options, TerminalReporter(Console(quiet=True), quiet=True)).landed == 1

@@ -131,10 +131,7 @@ def test_what_cannot_be_changed_is_left_out_with_its_reason(tmp_path: Path) -> N
     file = tmp_path / "fragile.yaml"
     file.write_text(FRAGILE.replace("name: f,", "name: f, size: 1 MB,"))
     plan = backchannel("doubt", str(file), "--results", str(tmp_path / "results"), "--plan")
-    assert (
-        "htb              Linux in virtual time with its own HTB in the place of the emulator: left out: "
-        in plan.stdout
-    )
+    assert "htb              Linux in virtual time with its own HTB instead of the emulator: left out: " in plan.stdout
     assert "half             half of the measured time: 6 runs on sim, 6 to be made" in plan.stdout
     assert not (tmp_path / "results").exists()
     wrong = backchannel("doubt", str(file), "--only", "seed", status=2)

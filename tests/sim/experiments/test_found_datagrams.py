@@ -13,7 +13,7 @@ import pytest
 
 from analysis.store import Store
 from experiments import found_datagrams
-from experiments.importing import Request, import_captures
+from experiments.importing import ImportRequest, import_captures
 from testbed import node_binary
 from testbed.addressing import as_json
 from tests.conftest import two_hosts
@@ -141,7 +141,7 @@ def test_more_packets_than_are_analysed_are_left_out_and_told(
 ) -> None:
     monkeypatch.setattr(found_datagrams, "MOST_PACKETS", most)
     with Store.open(tmp_path / "results") as store:
-        request = Request(files=(folder / "captures" / "a-eth0.pcap",), label="one", note="", campaign="imports")
+        request = ImportRequest(files=(folder / "captures" / "a-eth0.pcap",), label="one", note="", campaign="imports")
         found = import_captures(store, request)
     left_out = found.description.packets_left_out
     assert (len(found.flows), left_out > most) == (flows, most == 100), left_out

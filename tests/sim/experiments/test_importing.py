@@ -253,7 +253,7 @@ def test_no_damage_makes_it_fail_and_all_of_it_is_told(transfer: tuple[Path, Pat
             assert all(0 <= entry["offset"] <= len(data) and entry["reason"] for entry in summary["damage"])
         else:
             assert done.returncode == 1
-            assert "is no capture" in done.stderr
+            assert "is not a capture file" in done.stderr
         damaged += 1
         shutil.rmtree(out, ignore_errors=True)
     assert damaged == 60

@@ -30,7 +30,7 @@ except ImportProblem as error:
 #: Without bytecode: Python caches a module that outgrows the limit of a file's size cut off.
 WORDS = (sys.executable, "-B", "-c")
 LARGE = "Path('large').write_bytes(bytes(10_001))"
-DEFECT = "reading it failed, which is a defect of Backchannel: "
+DEFECT = "internal error while reading it: "
 MEMORY = "reading it needs more than 1 GB of memory; --memory-limit raises the limit"
 ABORT = "import os; print({!r}, file=sys.stderr, flush=True); os.abort()"
 #: Statement in the child, exit status, and the only line on stderr.
@@ -42,8 +42,8 @@ JOBS = {
     "time": ("while True: pass", 2, "reading it takes longer than 2 s; --time-limit raises the limit"),
     "file": (LARGE, 2, "importing failed: File too large (the limit is 1e-05 GB)"),
     "missing": ("open('nothing')", 2, "importing failed: No such file or directory: nothing"),
-    "panic": ("raise PanicException('index 3 of 2')", 2, f"{DEFECT}PanicException: index 3 of 2"),
-    "defect": ("{}['x']", 2, f"{DEFECT}KeyError: 'x'"),
+    "panic": ("raise PanicException('index 3 of 2')", 2, f"{DEFECT}PanicException: index 3 of 2; please report it"),
+    "defect": ("{}['x']", 2, f"{DEFECT}KeyError: 'x'; please report it"),
     "abort": (ABORT.format("lost"), 2, "reading it was ended by SIGABRT: lost"),
     "sentence": ("raise ImportProblem('no TCP in x')", 2, "no TCP in x"),
     "status": ("print('interrupted', file=sys.stderr); sys.exit(130)", 130, "interrupted"),

@@ -186,4 +186,4 @@ def test_a_line_with_a_clock_sends_at_ticks_and_real_packets_have_none(tmp_path:
     real = clock.replace("backend: sim", "backend: emulated").replace("stack: reno-ns", "stack: cubic")
     assert "link 'line' forward: 'clock_tick' is for the backend sim" in refusal(real, tmp_path)
     device = clock.replace("clock_tick: 10 ms", "clock_tick: 10 ms, device_buffer: 1 KiB")
-    assert "device_buffer_bytes of a modem: not both" in refusal(device, tmp_path)
+    assert "device_buffer_bytes (of a modem) exclude each other" in refusal(device, tmp_path)

@@ -162,7 +162,7 @@ def test_without_variation_equal_repetitions_are_one_run() -> None:
     fixed = BASE.replace("start: [1 s, 1.5 s]", "start: 1 s")
     exact = plan("variation: none", fixed)
     assert (len(exact.runs), exact.points[0].is_exact) == (1, True)
-    assert exact_note(exact).startswith("5 repetitions of this are one run five times: nothing in it is random.")
+    assert exact_note(exact).startswith("5 repetitions would be one run five times, because nothing in it is random.")
     for more, text in (("variation: none", BASE), ("", fixed)):
         varied = plan(more, text)
         assert (len(varied.runs), varied.points[0].is_exact, exact_note(varied)) == (5, False, "")

@@ -197,7 +197,7 @@ impl<const FAULT: u8> Middlebox for Delay<FAULT> {
     }
 }
 
-struct Line<const FAULT: u8>(Delay<FAULT>);
+struct BrokenLink<const FAULT: u8>(Delay<FAULT>);
 
 fn link<const FAULT: u8>(
     _: &CheckedOptions<'_>,
@@ -205,10 +205,10 @@ fn link<const FAULT: u8>(
     _: &links::Context,
 ) -> Result<Box<dyn Link>, Error> {
     Direction::of_two_ends(spec, &Fields { rate: Err("has none"), ..Fields::FIXED })?;
-    Ok(Box::new(Line(Delay::<FAULT>::new())))
+    Ok(Box::new(BrokenLink(Delay::<FAULT>::new())))
 }
 
-impl<const FAULT: u8> Link for Line<FAULT> {
+impl<const FAULT: u8> Link for BrokenLink<FAULT> {
     fn submit(&mut self, now: Time, port: Port, packet: Packet, _: &mut Events) {
         // Several are due at once.
         let tick = if FAULT == REPEATS { 10_000_000 } else { 1 };

@@ -145,7 +145,7 @@ def test_a_wrong_name_is_reported_with_its_place(folder: Path, queue: str, words
 
 
 def test_runs_without_crates_keep_their_ids_beside_others(folder: Path, tmp_path: Path) -> None:
-    """The options that a controller adds to stacks have defaults, which are no part of other runs."""
+    """The options that a controller adds to stacks have defaults, which are not part of other runs."""
     plain, beside = folder / "plain.yaml", folder / "beside.yaml"
     plain.write_text(PLAIN.replace("QUEUE", "droptail"))
     controller = "{name: modern, congestion: own-controller, from: ./own-controller}"
@@ -179,7 +179,7 @@ def test_two_mechanisms_of_one_name_are_refused(folder: Path) -> None:
     manifest = twin / "Cargo.toml"
     manifest.write_text(manifest.read_text().replace('"own-policy"', '"twin"'))
     done = backchannel("list", "policies", "--from", folder / "own-policy", "--from", twin, timeout_s=1500, status=2)
-    assert "a node with own-policy and twin does not start: there are two: queue policy own-policy" in done.stderr
+    assert "a node with own-policy and twin does not start: duplicate queue policy 'own-policy'" in done.stderr
 
 
 def test_code_of_a_bundle_is_built_only_if_that_is_asked_for(folder: Path, tmp_path: Path, no_cargo: Path) -> None:

@@ -44,7 +44,7 @@ def test_what_is_lost_is_what_the_line_dropped(dropping: Simulated) -> None:
         dropped = told.collect()["t_s"].sort().to_list()
     client = create_app(dropping.results).test_client()
     lost: list[float] = []
-    # By parts, as the strip asks for them; what is on its way at the end has not arrived either, and is no loss.
+    # By parts, as the strip asks for them; what is on its way at the end has not arrived either, and is not a loss.
     for second in range(11):
         answer: Any = client.get(f"/api/runs/{dropping.run_id()}/crossing?from={second}&to={second + 1}").json
         assert not answer["cut"]

@@ -155,7 +155,7 @@ def test_a_metric_against_a_metric_has_the_runs_that_have_both() -> None:
     assert points.keys() == across.values.keys()
     assert points[runs[3].run_id][0] == pytest.approx(30)
     assert (panel.figure.x.label, panel.figure.x.log, panel.figure.y.log) == ("Latency (ms)", True, False)
-    assert "1 value of 0 or less have no place on a logarithmic axis." in view.notes
+    assert "1 value of 0 or less cannot be shown on a logarithmic axis." in view.notes
 
 
 def test_a_heatmap_hatches_two_groups_and_writes_both_means() -> None:

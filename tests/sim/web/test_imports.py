@@ -39,7 +39,7 @@ def test_a_log_becomes_a_run_whose_page_states_whose_word_it_is(name: str, clien
     assert told["state"] == "done", told["said"]
     page = client.get(f"/runs/{told['runs'][0]}").text
     assert "Imported logs" in page
-    assert "the word of the endpoint that wrote the log" in page
+    assert "as reported by the endpoint that wrote the log" in page
     assert "Not TCP" not in page
     assert "server-client:1" in page
 

@@ -37,7 +37,7 @@ def test_a_request_that_nobody_takes_is_reported(fresh: FlaskClient, tmp_path: P
     answer = fresh.get("/api/health")
     assert answer.status_code == 503
     assert answer.json is not None
-    assert answer.json["runner"] == "1 requests wait and no runner is there; start './backchannel serve runner'"
+    assert answer.json["runner"] == "1 request waiting, but no runner is connected; start './backchannel serve runner'"
     requests.show_runner(store, "host:1", 0.0, [])
     assert fresh.get("/api/health").status_code == 200
     store.close()

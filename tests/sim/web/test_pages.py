@@ -24,7 +24,7 @@ from analysis.figures.model import Series
 from analysis.figures.registry import Asked, draw
 from analysis.handle import OpenResults
 from analysis.results import MetricValue
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign, RunRow
 from analysis.thinning import View
@@ -184,7 +184,7 @@ def test_the_table_of_runs_has_every_value_and_every_run(client: FlaskClient, si
 def test_the_table_of_runs_names_runs_without_a_result(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     where = campaign(store)
-    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, f"{0:024x}", 1.0e6)
     lines = create_app(tmp_path / "results").test_client().get(f"/campaigns/{where}/runs.csv").text.splitlines()
     assert len(lines) == 1 + 1 + 3
     assert sum(",missing," in line for line in lines) == 3
@@ -420,7 +420,7 @@ def test_the_window_of_a_connection_split_on_the_way_stands_beside_the_senders(t
     assert shown["cwnd, wireless part"] == ([2.0], [3.5])
     queue = draw(run, "queue", ["air/forward"], PERIOD)
     names = [line.name for line in queue.series]
-    assert names == ["peak since the last sample", "waiting"], "a sender's acks are no events of the queue"
+    assert names == ["peak since the last sample", "waiting"], "a sender's acks are not events of the queue"
 
 
 def test_single_segments_have_their_fields(client: FlaskClient, simulated: Simulated) -> None:
@@ -531,7 +531,7 @@ measures: {rate: {metric: throughput, of: forward}}
 """
 
 
-def land(
+def commit(
     store: Store,
     folder: Path,
     run_id: str,
@@ -544,7 +544,7 @@ def land(
     row = MetricValue("throughput", "forward", throughput, "rate")
     scenario = two_hosts(seed=int(run_id, 16), duration_s=1.0) | more
     documents = Documents(scenario, {})
-    store.land(Landing(run_id, backend, documents, [row], [], 1, folder / run_id), replaces=replaces)
+    store.commit_run(PendingRun(run_id, backend, documents, [row], [], 1, folder / run_id), replaces=replaces)
 
 
 def campaign(
@@ -567,10 +567,10 @@ def test_the_scorecard_comes_from_the_store_and_hides_no_miss(tmp_path: Path, mo
     assert "None of the 2 published" in client.get("/").text
     assert "published tables, figures and claims was run here" in client.get("/scorecard").text
     where = campaign(store, ARTEFACT)
-    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, f"{0:024x}", 1.0e6)
     assert "inconclusive: no interval" in client.get("/scorecard").text, "a single run decides nothing"
     for run_id, value in ((1, 1.2e6), (10, 2.0e6)):
-        land(store, tmp_path, f"{run_id:024x}", value)
+        commit(store, tmp_path, f"{run_id:024x}", value)
     page = client.get("/scorecard").text
     summary = "Of 2 published tables, figures and claims, 1 was run here, and 0 of these pass."
     for wanted in (
@@ -593,7 +593,7 @@ def test_the_scorecard_comes_from_the_store_and_hides_no_miss(tmp_path: Path, mo
     # Its figure has what was published beside.
     assert "open diamonds: published values" in client.get(f"/campaigns/{where}").text
     # What lands later counts at once; also what takes an earlier one's place.
-    land(store, tmp_path, f"{11:024x}", 2.0e6)
+    commit(store, tmp_path, f"{11:024x}", 2.0e6)
     page = client.get("/scorecard").text
     assert "4 of 4 runs" in page
     assert "sim: fail" in page
@@ -602,13 +602,13 @@ def test_the_scorecard_comes_from_the_store_and_hides_no_miss(tmp_path: Path, mo
     monkeypatch.setattr(studies, "sections", lambda paper: [why] if paper == "asym" else [])
     assert re.search('<a href="/docs/studies/asym#why">.*<p>So.</p>', client.get("/scorecard").text)
     for run_id in (0, 1):
-        land(store, tmp_path, f"{run_id:024x}", 3.2e6, replaces=True)
+        commit(store, tmp_path, f"{run_id:024x}", 3.2e6, replaces=True)
     page = client.get("/scorecard").text
     assert "1 of 1 stated values" in page
     assert "0 of 1 orderings" in page
     assert "inconclusive" not in page
     # Two runs that are far apart decide nothing.
-    land(store, tmp_path, f"{0:024x}", 0.2e6, replaces=True)
+    commit(store, tmp_path, f"{0:024x}", 0.2e6, replaces=True)
     page = client.get("/scorecard").text
     for wanted in ("1 verdict of a backend is inconclusive", "interval crosses a limit", "order is not significant"):
         assert wanted in page
@@ -619,7 +619,7 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
     where = campaign(store, backend=backend)
-    land(store, tmp_path, f"{0:024x}", 1e6, backend=backend, fidelity={"lateness_p99_s": 0.02, "stall_s": 0.01})
+    commit(store, tmp_path, f"{0:024x}", 1e6, backend=backend, fidelity={"lateness_p99_s": 0.02, "stall_s": 0.01})
     for address in (f"/campaigns/{where}", f"/runs/{0:024x}"):
         assert (
             "checked against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
@@ -649,11 +649,11 @@ def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Pa
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
     where = campaign(store)
-    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, f"{0:024x}", 1.0e6)
     assert "1 Mbit/s" in client.get(f"/campaigns/{where}").text
-    land(store, tmp_path, f"{1:024x}", 3.0e6)
+    commit(store, tmp_path, f"{1:024x}", 3.0e6)
     assert "1, 3 Mbit/s" in client.get(f"/campaigns/{where}").text
-    land(store, tmp_path, f"{0:024x}", 5.0e6, replaces=True)
+    commit(store, tmp_path, f"{0:024x}", 5.0e6, replaces=True)
     assert "5, 3 Mbit/s" in client.get(f"/campaigns/{where}").text
 
 
@@ -669,13 +669,13 @@ def test_values_have_the_unit_of_the_published(value: float | None, unit: str, r
 def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     where = campaign(store)
-    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, f"{0:024x}", 1.0e6)
     store.end_campaign(where, complete=False)
     client = create_app(tmp_path / "results").test_client()
     assert "3 of 4 runs have no result yet</li>" in client.get("/").text
     (tmp_path / f"{1:024x}").mkdir()
     documents = Documents(two_hosts(seed=1, duration_s=1.0), {})
-    store.land(Landing(f"{1:024x}", "sim", documents, [], ["late"], 1, tmp_path / f"{1:024x}"))
+    store.commit_run(PendingRun(f"{1:024x}", "sim", documents, [], ["late"], 1, tmp_path / f"{1:024x}"))
     assert "2 of 4 runs have no result yet, 1 are invalid</li>" in client.get("/").text
 
 
@@ -757,7 +757,7 @@ def test_a_comparison_gives_its_verdict_in_words(tmp_path: Path) -> None:
                 MetricValue("retransmissions", "forward", 10.0 * n, "count"),
             ]
             documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
-            store.land(Landing(run_id, "sim", documents, rows, [], 1, tmp_path / run_id))
+            store.commit_run(PendingRun(run_id, "sim", documents, rows, [], 1, tmp_path / run_id))
     page = client.get(f"/compare?point={'own' * 4}:0&point={'other' * 4}:0").text
     # The campaign is part of a label where there are several.
     assert "other: policy=red against own: policy=red, of 3 metrics: " in page
@@ -954,7 +954,7 @@ def test_runs_without_a_valid_result_are_grouped_by_cause(tmp_path: Path) -> Non
         documents = Documents(two_hosts(seed=number, duration_s=1.0), {})
         problem = f"bottleneck forward left {late} ms late"
         folder = tmp_path / f"{number:024x}"
-        store.land(Landing(f"{number:024x}", "sim", documents, [], [problem], number, folder))
+        store.commit_run(PendingRun(f"{number:024x}", "sim", documents, [], [problem], number, folder))
     store.note_failure(f"{11:024x}", 1, "the sender ended with status 1")
     client = create_app(tmp_path / "results").test_client()
     for path, words in (("/", "3 runs of Own"), (f"/campaigns/{where}", "3 runs")):

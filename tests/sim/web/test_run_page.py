@@ -16,7 +16,7 @@ from tests.conftest import typed
 from tests.support.made_traces import path_scenario
 from tests.support.simulated import Simulated, ran
 from tests.support.site import COUNTED
-from web import packet_filter, run_story
+from web import packet_filter, run_summary
 from web.app import create_app
 
 SEGMENTS = pl.DataFrame(
@@ -58,22 +58,22 @@ def test_the_story_has_what_each_kind_of_flow_is_judged_by_and_the_queues_that_d
     ]  # fmt: skip
     links = {"line": {"forward": {"submitted_packets": 90, "events": {"dropped_full": 7}}, "reverse": {}}}
     report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": links}))
-    story = run_story.tell(typed(scenario), metrics, report)
-    assert [dict(flow.outcomes) for flow in story.flows] == [
+    summary = run_summary.summarize(typed(scenario), metrics, report)
+    assert [dict(flow.outcomes) for flow in summary.flows] == [
         {"Throughput": "250 kbit/s, 25 % of 1 Mbit/s (line forward)", "Coarse timeouts": "2"},
         {"Latency, median": "20 ms"},
     ]
-    assert story.queues == ["Of 90 packets on line forward: 7 dropped."]
+    assert summary.queues == ["Of 90 packets on line forward: 7 dropped."]
 
 
 def test_a_run_without_drops_says_so() -> None:
     report = Report(t0_epoch_ns=0, driver=DriverReport.read({"links": {"line": {"forward": {}}}}))
-    story = run_story.tell(typed(path_scenario()), [], report)
-    assert story.queues == ["No queue dropped or marked a packet, and no link lost one."]
+    summary = run_summary.summarize(typed(path_scenario()), [], report)
+    assert summary.queues == ["No queue dropped or marked a packet, and no link lost one."]
 
 
 def test_captures_say_nothing_of_queues() -> None:
-    assert run_story.tell(typed(path_scenario()), [], Report(t0_epoch_ns=0)).queues == []
+    assert run_summary.summarize(typed(path_scenario()), [], Report(t0_epoch_ns=0)).queues == []
 
 
 def test_a_flow_of_datagrams_has_no_plots_of_segments(tmp_path: Path) -> None:

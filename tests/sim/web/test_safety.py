@@ -52,7 +52,7 @@ def test_nothing_comes_from_elsewhere_or_inline(client: FlaskClient, simulated: 
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        # The name of SVG's language is no address.
+        # The name of SVG's namespace is not an address.
         text = answer.text.replace("http://www.w3.org/2000/svg", "")
         for bad in ("http://", "https://", "style=", "onclick", "javascript:"):
             assert bad not in text, path

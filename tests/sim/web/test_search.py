@@ -10,7 +10,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.results import MetricValue
-from analysis.store import Landing, Store, notes
+from analysis.store import PendingRun, Store, notes
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from tests.conftest import two_hosts
@@ -34,9 +34,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             store.end_campaign(new.id, complete=True)
         for run_id in (RENO, CUBIC, IMPORTED):
             rows = [MetricValue("throughput", "f", 1e6, "rate")]
-            attempt = store.incoming(run_id)
+            attempt = store.staging_folder(run_id)
             (attempt / "notes.txt").write_text("x" * 500)
-            store.land(Landing(run_id, "sim", Documents(scenario, {}), rows, [], 1, attempt))
+            store.commit_run(PendingRun(run_id, "sim", Documents(scenario, {}), rows, [], 1, attempt))
         imports = NewCampaign("f0" * 8, "imports", "Imported captures", "a.pcap", "", {}, "import", 1, 1)
         store.add_member(imports, [("file", "a.pcap")], IMPORTED)
         notes.write(store, CUBIC, "the modem hung up", ["odd"])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, Route, expect
 
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from tests.conftest import backchannel, two_hosts
@@ -413,7 +413,7 @@ def test_the_chip_of_an_invalid_run_is_red_on_it(page: Page, serve: Callable[[Pa
     for n, problems in enumerate(([], ["late"])):
         (tmp_path / f"{n:024x}").mkdir()
         documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
-        store.land(Landing(f"{n:024x}", "sim", documents, [], problems, 1, tmp_path / f"{n:024x}"))
+        store.commit_run(PendingRun(f"{n:024x}", "sim", documents, [], problems, 1, tmp_path / f"{n:024x}"))
     address = serve(tmp_path / "results")
     shown = []
     for n in range(2):

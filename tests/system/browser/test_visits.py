@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from analysis.store import Store, requests
 from analysis.store.rows import CellProgressRow
-from tests.sim.web.test_pages import ARTEFACT, TARGETS, campaign, land
+from tests.sim.web.test_pages import ARTEFACT, TARGETS, campaign, commit
 from tests.support.simulated import Simulated
 from tests.support.site import captured
 from web import guide
@@ -39,7 +39,7 @@ def test_the_scorecard_is_a_wall_of_figures_that_open_to_their_explanation(
     store = Store.open(tmp_path / "results")
     campaign(store, ARTEFACT)
     for run_id, value in ((0, 1.0e6), (1, 1.2e6), (10, 2.0e6), (11, 2.0e6)):
-        land(store, tmp_path, f"{run_id:024x}", value)
+        commit(store, tmp_path, f"{run_id:024x}", value)
     address = serve(tmp_path / "results")
     page.goto(f"{address}/scorecard")
     cards = page.locator(".wall > details")
@@ -81,11 +81,11 @@ def test_a_request_shows_a_figure_as_its_runs_land(page: Page, serve: Callable[[
     store.set_progress(campaign_id, {"share": 0.2, "per_minute": 6.0, "left_s": 20.0, "cells": cells})
     expect(page.locator(".cells")).to_have_text("policy=acks-first, repetition 1, collecting")
     expect(page.get_by_text("There is no valid run yet")).to_be_visible()
-    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, f"{0:024x}", 1.0e6)
     # Nobody reloads: the first run draws the figure, and the next one changes it.
     expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     expect(page.locator("#live-table")).to_contain_text("1 Mbit/s")
-    land(store, tmp_path, f"{10:024x}", 2.0e6)
+    commit(store, tmp_path, f"{10:024x}", 2.0e6)
     expect(page.locator("#live-table")).to_contain_text("2 Mbit/s")
     figures = page.locator("#live-figure script")
     assert (
@@ -174,7 +174,7 @@ def test_a_launch_starts_from_a_line_catalogue_guide_or_result(page: Page, addre
 def test_home_shows_what_runs_and_the_latest_runs(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     campaign_id = campaign(store)
-    land(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, f"{0:024x}", 1.0e6)
     cells: list[CellProgressRow] = [{"cell": "a", "run": "", "point": 1, "repetition": 0, "phase": "running"}]
     store.set_progress(campaign_id, {"share": 0.25, "per_minute": 6.0, "left_s": 50.0, "cells": cells})
     page.goto(serve(tmp_path / "results"))

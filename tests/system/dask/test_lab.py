@@ -79,7 +79,7 @@ def test_a_failed_attempt_leaves_its_files_at_the_reported_place(tmp_path: Path)
     assert outcome["status"] == 1, outcome["messages"]
     (folder,) = (tmp_path / "artefacts/failed").iterdir()
     assert f"files: file://{folder}" in " ".join(outcome["messages"].split())
-    assert (folder / "reason.txt").read_text().startswith("try 1: calibration failed")
+    assert (folder / "reason.txt").read_text().startswith("attempt 1: calibration failed")
     assert {"calibration.json", "cell.log"} <= {path.name for path in folder.iterdir()}
 
 
@@ -159,7 +159,7 @@ NOWHERE = "postgresql://nobody@127.0.0.1:9/none"
     [
         (["--scheduler", "tcp://127.0.0.1:9"], 3, "--results must be a PostgreSQL URL"),
         (["--results", NOWHERE], 2, "needs a place for captures and tables: --artefacts"),
-        (["--results", NOWHERE, "--artefacts", "nonsense://x"], 2, "cannot be kept at nons"),
+        (["--results", NOWHERE, "--artefacts", "nonsense://x"], 2, "cannot be stored at nons"),
         (["--results", NOWHERE, "--artefacts", "file:///tmp"], 1, "cannot be opened: conn"),
         (["--results", "mysql://nobody@127.0.0.1:9/none", "--artefacts", "file:///tmp"], 2, "is not a store"),
         (["--artefacts", "file:///tmp"], 2, "an artefact URL belongs to a PostgreSQL store"),

@@ -70,7 +70,7 @@ def test_a_cut_file_of_a_run_is_named_and_the_run_can_be_made_again(made: Path, 
     plot = ("plot", "queue", cut.run, "--results", cut.results, "-o", tmp_path / "queue.svg")
     done = backchannel(*plot, status=1)
     assert done.stderr.count("\n") == 1
-    assert re.search(rf"run {cut.run}: {cut.file} has \d+ bytes, and had \d+ when the run landed; ", done.stderr)
+    assert re.search(rf"run {cut.run}: {cut.file} has \d+ bytes, but had \d+ when the run was stored; ", done.stderr)
     assert "repeat it: './backchannel run FILE --force --only ID'" in done.stderr
     again = ("run", made / "faults.yaml", "--results", cut.results, "--jobs", "1", "--force", "--only", cut.run)
     assert backchannel(*again).returncode == 0

@@ -95,7 +95,7 @@ def test_hosts_get_the_program_by_site_and_refuse_to_run_that_of_another_state(f
     assert "over" in parts, output_of(done)
     assert "site 0" in parts["before"], parts["before"]
     assert "status 0" in parts["before"], parts["before"]
-    assert "the node binary has another state of the crate 'far-policy'" in parts["edited"]
+    assert "the node binary has another version of the crate 'far-policy'" in parts["edited"]
     assert "./backchannel testbed site --campaign FILE" in parts["edited"]
     assert "status 1" in parts["edited"]
     assert "status 0" in parts["after"], parts["after"]

@@ -102,7 +102,7 @@ def test_a_command_gives_the_same_from_both_stores(stores: Stores, tmp_path: Pat
         done = backchannel(*(word.replace("OUT", str(out)) for word in words), "--results", *where, status=0)
         files = [path.read_bytes() for path in sorted(tmp_path.glob(f"{name}.[cs]*"))]
         answers.append((files, done.stdout if not files and "bundle" not in words else ""))
-    # Copies land at another time.
+    # Copies are committed at another time.
     assert answers[0] == answers[1] or "results" in words
 
 

@@ -66,8 +66,8 @@ def test_a_signal_is_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [
-        (["no-such-program"], "there is no program 'no-such-program' on this host: check its spelling, or install it"),
-        (["./missing"], "there is no program './missing' on this host: check its path"),
+        (["no-such-program"], "program 'no-such-program' not found on this host: check its spelling, or install it"),
+        (["./missing"], "program './missing' not found on this host: check its path"),
         (["./data"], "is not executable"),
         (["./script"], "cannot start './script': No such file"),
     ],
@@ -130,9 +130,9 @@ def test_its_program_ends_with_the_one_that_started_the_supervisor(tmp_path: Pat
         (["sleep", "60"], ["tcp"], "the server did not serve within 0.5 s: it has no TCP socket on port PORT"),
         (["sleep", "60"], ["udp"], "it has no UDP socket on port PORT"),
         (["sh", "-c", "echo bad config >&2; exit 4"], ["tcp"],
-         "the server ended with status 4 before it served; its last words: bad config"),
+         "the server ended with status 4 before it served; its last output: bad config"),
         (["sh", "-c", "echo starting; sleep 60"], ["line", "--line", "serving"],
-         "no line of its output contains 'serving'; its last words: starting"),
+         "no line of its output contains 'serving'; its last output: starting"),
         (["yes"], ["tcp"], "the server wrote more output than is kept before it served"),
     ],
 )  # fmt: skip

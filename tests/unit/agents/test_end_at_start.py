@@ -11,7 +11,7 @@ import pytest
 
 from agents.capture import Capture
 from agents.errors import AgentError
-from agents.traffic import Program
+from agents.traffic import TrafficProcess
 
 Script = Callable[[str], list[str]]
 
@@ -32,13 +32,13 @@ def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
 
 
 def test_a_program_that_ended_after_it_was_ready_was_ready(tmp_path: Path, script: Script) -> None:
-    program = Program("f.server", script("echo 'ready on it' >&2; echo '{\"ended\": \"itself\"}'"), tmp_path)
+    program = TrafficProcess("f.server", script("echo 'ready on it' >&2; echo '{\"ended\": \"itself\"}'"), tmp_path)
     program.wait_until_ready()
     assert program.wait(5) == {"ended": "itself"}
 
 
 def test_a_program_that_ended_before_it_was_ready_gives_its_reason(tmp_path: Path, script: Script) -> None:
-    program = Program("f.server", script("echo 'error: no port is free' >&2; exit 1"), tmp_path)
+    program = TrafficProcess("f.server", script("echo 'error: no port is free' >&2; exit 1"), tmp_path)
     with pytest.raises(AgentError, match="f.server ended before it was ready: no port is free"):
         program.wait_until_ready()
 

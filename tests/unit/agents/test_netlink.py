@@ -195,7 +195,7 @@ def test_a_sampler_writes_changes_and_counts_until_stopped(tmp_path: Path, monke
 
     monkeypatch.setattr(qdiscs, "RouteSocket", Route)
     in_an_hour_ns = time.monotonic_ns() + 3_600_000_000_000
-    sampler = qdiscs.Sampler(tmp_path / "rows", {3: qdiscs.Line("line", "forward")}, in_an_hour_ns)
+    sampler = qdiscs.Sampler(tmp_path / "rows", {3: qdiscs.SampledInterface("line", "forward")}, in_an_hour_ns)
     for _ in range(3):
         sampler._sample()
     # What happened since the sample before is in the last one.

@@ -12,7 +12,7 @@ from analysis.attempts import PointAttempts, attempts_of, permutation_p
 from analysis.errors import AnalysisError
 from analysis.handle import StoredCampaign
 from analysis.results import MetricValue
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from experiments.labels import results_document
@@ -34,10 +34,10 @@ def test_a_permutation_test_by_hand() -> None:
 
 def test_a_point_is_marked_for_many_thrown_attempts_or_unlike_ones() -> None:
     assert PointAttempts(valid=9, thrown=1).reasons == []
-    assert PointAttempts(valid=8, thrown=1).reasons == ["1 of 9 attempts were thrown away"]
+    assert PointAttempts(valid=8, thrown=1).reasons == ["1 of 9 attempts were discarded"]
     kept = [10.0 + 0.01 * number for number in range(40)]
     unlike = PointAttempts(kept_bps=kept, thrown_bps=[8.0, 8.1], valid=40, thrown=2)
-    assert unlike.reasons == ["the thrown attempts had -21.0% throughput (permutation test, p = 0.0012)"]
+    assert unlike.reasons == ["the discarded attempts had -21.0% throughput (permutation test, p = 0.0012)"]
     assert PointAttempts(kept_bps=kept, thrown_bps=[10.1, 10.3], valid=40, thrown=2).reasons == []
 
 
@@ -45,23 +45,23 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     store = Store.open(tmp_path / "results")
     numbers = itertools.count()
 
-    def land(run_id: str, throughput: float, *problems: str) -> None:
-        folder = store.incoming(f"{run_id}-{next(numbers)}")
+    def commit(run_id: str, throughput: float, *problems: str) -> None:
+        folder = store.staging_folder(f"{run_id}-{next(numbers)}")
         rows = [
             MetricValue("aggregate_throughput", "", throughput, "rate"),
             MetricValue("throughput", "f", 1e6, "rate"),
         ]
         documents = Documents(two_hosts(duration_s=1.0), {})
-        store.land(Landing(run_id, "emulated", documents, rows, problems, 1, folder))
+        store.commit_run(PendingRun(run_id, "emulated", documents, rows, problems, 1, folder))
 
     new = NewCampaign("c", "c", "C", "c.yaml", "", {}, "emulated", seed=1, repetitions=3)
     store.begin_campaign(new, [[("policy", "red")]], [(0, number, f"run{number}") for number in range(3)])
     for number in range(3):
-        land(f"run{number}", 5e6)
-    land("run3", 9e6)
+        commit(f"run{number}", 5e6)
+    commit("run3", 9e6)
     assert attempts_of(store, "c")[0].reasons == []
     for run_id in ("run0", "run1"):
-        land(run_id, 2e6, "a packet left 9 ms late")
+        commit(run_id, 2e6, "a packet left 9 ms late")
     result = attempts_of(store, "c")
     assert (result[0].total, result[0].thrown) == (5, 2)
     assert (result[0].kept_bps, result[0].thrown_bps) == ([5e6] * 3, [2e6] * 2)
@@ -73,9 +73,9 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     with pytest.raises(AnalysisError, match="unknown flow or link 'g'; allowed: f$"):
         results_table(StoredCampaign(store, campaign), Asked(flows=["g"]), terminal.width)
     assert "3 of 5 tried !" in text
-    assert "! policy=red: 2 of 5 attempts were thrown away" in text
+    assert "! policy=red: 2 of 5 attempts were discarded" in text
     document = results_document(campaign, store.table("c"), result)
     assert document["points"][0]["attempts"] == {
-        "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were thrown away"],
+        "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were discarded"],
     }  # fmt: skip
     store.close()

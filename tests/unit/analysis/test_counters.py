@@ -198,8 +198,8 @@ def test_counters_and_captures_of_a_run_agree(tmp_path: Path) -> None:
     for number, run in enumerate(expand(source.parse("both.yaml", BOTH)).runs):
         folder = tmp_path / str(number)
         folder.mkdir()
-        landing = Worker("test", lambda _: None).run(run, 1, folder)(Batch())
-        report = landing.documents.report
+        pending = Worker("test", lambda _: None).run(run, 1, folder)(Batch())
+        report = pending.documents.report
         counted_run = CountedRun.load(folder, run.scenario, report)
         assert counted_run is not None
         from_captures = measure(RunData.load(folder, run.scenario, report)).values
@@ -211,6 +211,6 @@ def test_counters_and_captures_of_a_run_agree(tmp_path: Path) -> None:
                 assert from_captures[key] == pytest.approx(from_counters[key], rel=1e-9), key
                 compared.add(name)
         # What lands is the captures' value, and the counters' where captures have none.
-        landed = {(row.metric, row.subject): row.value for row in landing.metrics}
+        landed = {(row.metric, row.subject): row.value for row in pending.metrics}
         assert landed == {**from_counters, **from_captures}
     assert compared == both - DIFFERENT.keys() - ONE_ALONE - WITHOUT_VALUE - RECORDED

@@ -239,7 +239,7 @@ def test_spurious_retransmissions_are_a_part_of_all() -> None:
     trace.data(A, 3.0, 0, kind="spurious")
     trace.data(A, 3.1, 1000, kind="again")
     trace.data(A, 3.2, 2000, kind="fast")
-    # At the receiver, the copy of a retransmission is no other retransmission.
+    # At the receiver, the copy of a retransmission is not another retransmission.
     trace.data(B, 3.3, 0, kind="spurious")
     result = values(trace.run())
     assert result["spurious_retransmissions", "bulk"] == 1
@@ -355,7 +355,7 @@ def test_an_ack_that_arrives_as_the_flow_starts_counts_and_an_earlier_one_does_n
 
 
 def test_an_overtaken_ack_says_nothing_of_compression() -> None:
-    """Sent 0.1 s apart; the third overtakes the second. The gap from the third to the fourth is no third of 0.1 s."""
+    """Sent 0.1 s apart; the third overtakes the second. The gap from third to fourth is not a third of 0.1 s."""
     trace = Trace(path_scenario())
     for number in range(4):
         trace.data(B, 2 + 0.1 * number, 1000 * number)
@@ -602,7 +602,7 @@ def test_samples_of_a_kernels_queue_have_lengths_and_classes_and_count_no_acks(t
     delays = line.class_steps("delay_s")
     assert {name: rows["y"].to_list() for name, rows in delays.items()} == {"classic": [0.015], "l4s": [0.0005]}
     assert list(line.class_steps("step_marked_packets")) == ["l4s"]
-    with pytest.raises(MissingCapture, match="does not count acks apart"):
+    with pytest.raises(MissingCapture, match="does not count acks separately"):
         _ = line.acks_by_event
     assert ("acks_marked", "line/reverse") not in values(run)
     assert values(run)["acks_marked", "line/forward"] == 0

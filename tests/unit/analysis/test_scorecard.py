@@ -25,7 +25,7 @@ from experiments.language.problems import CampaignError
 from experiments.papers import scorecard, theory, wording
 from experiments.papers.reproduction import reproductions, select_reproductions
 from experiments.papers.scorecard import Artefact, OrderingScore, Score, ValueScore, between_backends
-from experiments.papers.table import Cell, Table
+from experiments.papers.table import Table, TableCell
 from experiments.papers.tables import score_table
 from experiments.papers.targets import Expected, Ordering, all_targets, targets
 from testbed.node_binary import ROOT
@@ -228,7 +228,7 @@ def test_a_label_of_the_greatest_mean_lies_among_those_that_may_be_it() -> None:
 
 def test_the_greatest_mean_has_the_interval_of_a_choice() -> None:
     cell = by_label(NOISY, most={"greatest": "x", "over": "n"}).cell("most", {})
-    alone = Cell({}, NOISY["2"]).interval
+    alone = TableCell({}, NOISY["2"]).interval
     assert (cell.values, cell.interval is not None, alone is not None) == (NOISY["2"], True, True)
     assert cell.interval.low < alone.low < alone.high < cell.interval.high  # type: ignore[union-attr]
     # Its other runs count for nothing once a competitor has a single one.
@@ -350,7 +350,7 @@ def test_an_artefact_passes_with_four_fifths_of_its_stated_values(within: int, o
         (None, [9.0], [9.1], False, False),
         (None, [9.1], [9.0], True, False),
         (None, [9.0], [9.0], True, False),
-        # A label without a value, in either place, is no ordering.
+        # A label without a value, in either place, is not an ordering.
         (None, [], [9.0], False, False),
         (None, [9.0], [], False, False),
         # A least ratio is of the means; the intervals make no tie of a smaller one.
@@ -641,7 +641,7 @@ def test_the_documentation_has_every_field_of_the_document() -> None:
 @settings(deadline=None)  # the first interval imports SciPy
 @given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=50))
 def test_an_interval_contains_its_mean_and_scales(values: list[float]) -> None:
-    cell = Cell({}, values)
+    cell = TableCell({}, values)
     assert cell.interval is not None
     assert cell.interval.low <= cell.interval.high
     twice = cell.mapped(lambda value: -2 * value).interval
@@ -650,7 +650,7 @@ def test_an_interval_contains_its_mean_and_scales(values: list[float]) -> None:
 
 
 def test_student_s_quantiles_go_on_where_the_table_ends() -> None:
-    interval = Cell({}, [0.0] * 16 + [1.0] * 16).interval
+    interval = TableCell({}, [0.0] * 16 + [1.0] * 16).interval
     assert interval is not None
     assert interval.half == pytest.approx(2.0395 * 0.50800 / 32**0.5, rel=1e-3)
 

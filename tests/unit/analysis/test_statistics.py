@@ -95,7 +95,7 @@ def test_outliers_lie_beyond_one_and_a_half_quartile_ranges() -> None:
     assert outliers([10.0, 10.1, 9.9, 10.2, 9.8, 30.0]) == (30.0,)
     assert outliers([10.0, 10.1, 9.9, 10.2, 9.8, 10.7]) == (10.7,)
     assert outliers([10.0, 10.1, 9.9, 10.2, 9.8, 10.5]) == ()
-    # Quartiles 1 and 3: values on the fences, -2 and 6, are no outliers.
+    # Quartiles 1 and 3: values on the fences, -2 and 6, are not outliers.
     assert outliers([0.0, 1.0, 2.0, 3.0, 6.0]) == outliers([-2.0, 1.0, 2.0, 3.0, 4.0]) == ()
     assert outliers([0.0, 1.0, 2.0, 3.0, 6.1]) == (6.1,)
     assert outliers([-2.1, 1.0, 2.0, 3.0, 4.0]) == (-2.1,)

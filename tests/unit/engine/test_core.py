@@ -131,9 +131,9 @@ TROUBLE = Result(("late",), worst_limit_ratio=2.0)
 #: Backend, option, result of the job; then the kinds of actions and whether the batch is over, of one run.
 ENDS: dict[str, tuple[str, dict[str, Any], Result, list[type], bool]] = {
     "valid": ("sim", {}, Result(), [ReleaseClaim, RunFinished], True),
-    "invalid in virtual time": ("sim", {"tries": 3}, TROUBLE, [RunFailed, ReleaseClaim], True),
-    "invalid in real time": ("emulated", {"tries": 3}, TROUBLE, [RunRetried], False),
-    "invalid the last time": ("emulated", {"tries": 1}, TROUBLE, [RunFailed, ReleaseClaim], True),
+    "invalid in virtual time": ("sim", {"attempts": 3}, TROUBLE, [RunFailed, ReleaseClaim], True),
+    "invalid in real time": ("emulated", {"attempts": 3}, TROUBLE, [RunRetried], False),
+    "invalid the last time": ("emulated", {"attempts": 1}, TROUBLE, [RunFailed, ReleaseClaim], True),
     "stopped": ("sim", {}, Result(stopped=True), [], False),
     "a lost host": ("physical", {}, Result(lost_host="pc1 does not answer"), [RunDeferred], False),
     "the end of a lease": ("physical", {}, Result(lease_over="hosts go"), [ReleaseClaim], True),
@@ -153,7 +153,7 @@ def test_what_follows_a_job(plan_of: Callable[..., Plan], end: str) -> None:
 
 def test_an_invalid_run_is_repeated_after_as_many_others_as_there_are_cells(plan_of: Callable[..., Plan]) -> None:
     plan = plan_of("emulated", runs=8)
-    state = batch(planned(plan), jobs=2, tries=2)
+    state = batch(planned(plan), jobs=2, attempts=2)
     first, *_ = jobs(claimed(state))
     assert shown(step(state, JobEnded("here", first, TROUBLE), 1.0)) == [RunRetried]
     assert [(run.id, attempt) for run, attempt in state.waiting][1:4] == [
@@ -193,7 +193,7 @@ def test_a_lab_without_any_host_ends_the_batch_in_the_end(plan_of: Callable[...,
         (job,) = jobs(claimed(state, now_s=now_s))
         step(state, JobEnded("here", job, Result(lost_host="pc1 does not answer")), now_s)
     assert isinstance(state.stop and state.stop.error, TestbedError)
-    assert str(state.stop and state.stop.error).startswith("pc1 does not answer; it was waited for during 60 min")
+    assert str(state.stop and state.stop.error).startswith("pc1 does not answer; gave up after 60 min")
 
 
 #: Events, and how the outcome ends: by itself, or by the user. An error is raised.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents, Manifest
 from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
@@ -43,7 +43,7 @@ class Made:
         self.log.append((self.name, run.id))
         assert self.gates[run.id].wait(10)
         self.calibrated |= {lines_key(run.scenario)}
-        return lambda batch: Landing(
+        return lambda batch: PendingRun(
             run.id, "sim", Documents(run.document.document, Manifest(batch=batch).as_json()), [], [], 1, folder
         )
 
@@ -192,7 +192,7 @@ def test_an_unnoted_failure_comes_back_too(runs: list[Run], watched: Watched, mo
     def full(*_: Any) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(watched.store, "land", lost)
+    monkeypatch.setattr(watched.store, "commit_run", lost)
     monkeypatch.setattr(watched.store, "note_failure", full)
     Made.gates[runs[0].id].set()
     watched.submit(runs[0])

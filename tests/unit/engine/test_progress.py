@@ -52,14 +52,14 @@ def test_a_log_has_lines_for_failures_and_a_line_on_the_whole(plan: Plan) -> Non
     reporter = TerminalReporter(Console(file=out, width=300))
     run = plan.runs[0]
     reporter.on_event(RunRetried(plan, run, 1, 5, "late; lost; slow"), is_batch=False)
-    reporter.on_event(RunFailed(plan, run, "5 tries", "late"), is_batch=True)
+    reporter.on_event(RunFailed(plan, run, "5 attempts", "late"), is_batch=True)
     with reporter.watch([plan], 12, 120.0) as show:
         show(progress(plan))
         show(progress(plan, elapsed_s=31.0))  # too soon for another line
     lines = out.getvalue().splitlines()
-    assert lines[0].endswith("repetition 1: try 1 of 5 is not valid: late; and 2 more")
+    assert lines[0].endswith("repetition 1: attempt 1 of 5 is not valid: late; and 2 more")
     assert lines[1].startswith("quickstart: ")
-    assert lines[1].endswith("given up after 5 tries: late")
+    assert lines[1].endswith("given up after 5 attempts: late")
     assert [line for line in lines if "4 of 12 runs" in line] == [lines[2]]
 
 

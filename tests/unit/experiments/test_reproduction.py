@@ -14,7 +14,7 @@ from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
 from experiments.language.identity import run_identity
 from experiments.papers.reproduction import Reproduction, expected, reproductions
-from tests.unit.analysis.store.conftest import campaign_fields, landing
+from tests.unit.analysis.store.conftest import campaign_fields, pending_run
 
 #: asym-fig4 has the runs of asym-fig3; asym-table4 has a single run of each point.
 NAMES = ("asym-fig3", "asym-fig4", "asym-table4")
@@ -35,7 +35,7 @@ def store(tmp_path: Path, chosen: list[Reproduction]) -> Store:
     made.begin_campaign(NewCampaign(**campaign_fields(id=plan.id, backend="sim")), points, members)
     documents = {run.id: run.document.document for run in plan.runs}
     for run_id in plan.run_ids[::2]:
-        made.land(replace(landing(made, run_id, 1.0), documents=Documents(documents[run_id], {})))
+        made.commit_run(replace(pending_run(made, run_id, 1.0), documents=Documents(documents[run_id], {})))
     return made
 
 

@@ -16,7 +16,7 @@ PING = Quantity("latency_p95", "ping", "time")
 def test_private_addresses_are_local_where_they_talk_to_public_ones() -> None:
     pairs = [
         _Pair("192.168.1.4", "192.0.2.9", 10**6),
-        # Documentation addresses are no public ones: 1.1.1.1 is.
+        # Documentation addresses are not public; 1.1.1.1 is.
         _Pair("1.1.1.1", "192.168.1.4", 10**7),
         _Pair("192.168.1.4", "1.1.1.1", 10**5),
         _Pair("100.64.0.7", "8.8.8.8", 10),

@@ -65,7 +65,7 @@ def import_(
         importing, "with_names", lambda hosts, _: [named(host, answers.get(host.name, [])) for host in hosts]
     )
     paths = tuple(files or [FILES / name for name in SOURCES[system]])
-    request = importing.Request(
+    request = importing.LabImportRequest(
         system, paths, folder / "pair.yaml", folder / "hosts.yml", more.pop("plays", {}), more.pop("carried", {}),
         ask=more.pop("ask", system in ANSWERS), **more,
     )  # fmt: skip
@@ -149,14 +149,14 @@ MISTAKES = {
         "manifest.xml", '<interface_ref client_id="middle:if1"/>', '<interface_ref client_id="middle:if0"/>',
         "xml:29: middle:if0: belongs to two links, lan0 and lan1",
     ),
-    "broken XML": ("manifest.xml", "</rspec>", "", "xml:32: is no XML: no element found"),
+    "broken XML": ("manifest.xml", "</rspec>", "", "xml:32: is not XML: no element found"),
     "no name": ("manifest.xml", 'client_id="middle" ', "", "xml:17: <node> has no attribute 'client_id'"),
     "a lease in words": ("manifest.xml", "2026-03-01T18:00:00Z", "soon", "xml:2: expires: 'soon' is not a time"),
     "an interface of nobody": (
         "interfaces.json", '"Node": "left"', '"Node": "gone"',
         "json:2: 0: its node 'gone' is unknown; nodes are left, right",
     ),
-    "a list of something": ("nodes.json", "management_ip", "ip", "json:2: 0: is none of what is read"),
+    "a list of something": ("nodes.json", "management_ip", "ip", "json:2: 0: is not one of the expected files"),
     "no address yet": (
         "nodes.json", '"management_ip": "2001:db8::11"', '"management_ip": ""',
         "json:2: 0: the field 'management_ip' is missing",
@@ -351,7 +351,7 @@ def test_hosts_are_asked_over_the_inventorys_connections(tmp_path: Path, monkeyp
 
     monkeypatch.setattr(importing, "with_names", ask)
     files = tuple(FILES / name for name in SOURCES["chameleon"])
-    request = importing.Request(
+    request = importing.LabImportRequest(
         "chameleon", files, Path("pair.yaml"), Path("hosts.yml"), {}, {}, ask=True, key=Path("key"),
         known_hosts=tmp_path / "known", proxy_jump="ann@bastion.test:2200", proxy_key=Path("~/other"),
     )  # fmt: skip
@@ -386,8 +386,11 @@ def test_hosts_of_roles_and_servers_have_the_interfaces_of_the_experiment(tmp_pa
 def test_a_lab_has_hosts_with_names_and_addresses_of_their_own() -> None:
     for hosts, message in (
         ([], "lab: lists no host"),
-        ([LentHost("a", "x", ()), LentHost("a", "y", ())], r"lab: a: two hosts have equal names \(a\)"),
-        ([LentHost("a", "x", ()), LentHost("b", "x", ())], r"lab: b: two hosts have equal addresses \(\('x', 22\)\)"),
+        ([LentHost("a", "x", ()), LentHost("a", "y", ())], r"lab: a: two hosts have the same names \(a\)"),
+        (
+            [LentHost("a", "x", ()), LentHost("b", "x", ())],
+            r"lab: b: two hosts have the same addresses \(\('x', 22\)\)",
+        ),
     ):
         with pytest.raises(CampaignError, match=message):
             lent_lab("lab", hosts)

@@ -146,7 +146,7 @@ def test_runs_that_would_not_end_are_left_out(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(Worker, "run", on_hosts)
     text = CAMPAIGN.replace("duration: 4 s\nrepetitions: 8", "stack: newreno\nsweep: {duration: [1 s, 2 s, 3 s]}")
     (tmp_path / "pair.yaml").write_text(text)
-    options = Options(tmp_path / "results", tries=3)
+    options = Options(tmp_path / "results", attempts=3)
     plan = load(tmp_path / "pair.yaml", ["backend=sim"])
     outcome = run_campaign(plan, options, TerminalReporter(Console(quiet=True)))
     assert (outcome.landed, outcome.lease_left_out, outcome.failed) == (1, 2, {})

@@ -108,7 +108,7 @@ MISTAKES = {
     "one machine twice": (host(address="192.168.50.10"), "hosts: 2 hosts have the address '192.168.50.10'"),
     "a link nowhere": (lambda file: file["links"].pop("bottleneck"), "link 'bottleneck' is nowhere: give it a 'box'"),
     "a link of no topology": (lambda file: file["links"].update(uplink={"box": "box"}), "unknown link 'uplink'; the"),
-    "a box that is no host": (link(box="fox"), "its box 'fox' is not a host; hosts: pc0"),
+    "a box that is not a host": (link(box="fox"), "its box 'fox' is not a host; hosts: pc0"),
     "a box that plays": (link(box="pc1"), "host pc1 plays a node and cannot be its link box as well"),
     "one interface for two": (link(interfaces=["l0e0", "l9e9"]), "host box: interface 'l0e0' is used by 2 links"),
     "too few interfaces": (link(interfaces=["eth1"]), "link 'bottleneck' has 2 ends, but box box has 1 for it"),
@@ -195,7 +195,7 @@ def test_slow_hosts_have_longer_timeouts(tmp_path: Path) -> None:
 
 #: As a person sees it: a campaign file whose network is none.
 NO_NETWORKS = {
-    "two parts": ("[{name: a}, {name: b}, {name: c}, {name: d}]", "a link between their two parts is missing"),
+    "two parts": ("[{name: a}, {name: b}, {name: c}, {name: d}]", "add a link between their parts of the network"),
     "no link": ("[{name: a}, {name: b}, {name: d}]", "node 'd' has no link: name it among the 'ends' of one"),
 }
 

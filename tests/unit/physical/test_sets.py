@@ -219,7 +219,7 @@ def test_sets_run_at_once_and_a_lost_host_parks_its_own_only(tmp_path: Path, mon
     sets = Sets(monkeypatch, {"red": 2})
     monkeypatch.setattr(core, "PARKED_S", 0.4)
     console = Console(record=True, width=200)
-    options = Options(tmp_path / "results", tries=1)
+    options = Options(tmp_path / "results", attempts=1)
     outcome = run_campaign(simulated(tmp_path), options, TerminalReporter(console))
     assert (outcome.landed, outcome.failed) == (8, {})
     assert sets.most > 1
@@ -251,14 +251,14 @@ def test_one_set_that_stays_lost_does_not_end_the_campaign(tmp_path: Path, monke
     sets = Sets(monkeypatch, {"red": 1000})
     monkeypatch.setattr(core, "PARKED_S", 0.05)
     monkeypatch.setattr(core, "MOST_PARKED_S", 0.1)
-    options = Options(tmp_path / "results", tries=1)
+    options = Options(tmp_path / "results", attempts=1)
     plan = simulated(tmp_path)
     outcome = run_campaign(plan, options, TerminalReporter(Console(quiet=True)))
     assert outcome.landed == 8
     assert set(sets.made) == {"blue"}
     sets.lost["blue"] = 1000
-    with pytest.raises(TestbedError, match="it was waited for during"):
-        run_campaign(plan, Options(tmp_path / "other", tries=1), TerminalReporter(Console(quiet=True)))
+    with pytest.raises(TestbedError, match="gave up after"):
+        run_campaign(plan, Options(tmp_path / "other", attempts=1), TerminalReporter(Console(quiet=True)))
 
 
 def test_unlike_sets_are_rejected_and_a_silent_one_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def test_the_first_packet_that_differs_is_named() -> None:
 
 
 @pytest.mark.parametrize("program", quic_programs.PROGRAMS, ids=lambda program: program.name)
-def test_a_program_has_a_campaign_and_both_roles_in_the_script(program: quic_programs.Program) -> None:
+def test_a_program_has_a_campaign_and_both_roles_in_the_script(program: quic_programs.ProgramPair) -> None:
     (run,) = load(quic_programs.CAMPAIGNS / program.file, ["backend=virtual-kernel"]).runs
     (flow,) = run.scenario.workload
     assert flow.command is not None

@@ -146,7 +146,7 @@ def test_captures_may_contradict_delay_and_queue_within_limits(line: dict[str, A
 
 
 SHARE = "for 1.2 % of the time; at most 1 % is allowed"
-OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU, so the hypervisor took it"
+OTHERS, HOST = "; other programs used the CPU", "; no other program used the CPU, so the hypervisor took the time"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ OTHERS, HOST = "; other programs used its CPU", "; no other program used its CPU
 def test_an_emulator_may_stand_still_for_50_ms_and_one_per_cent(stalls: dict[str, Any], sentences: list[str]) -> None:
     report = Report.read({"t0_epoch_ns": 0, "duration_s": 10, "driver": {"stalls": {"count": 1, **stalls}}})
     result = [problem.sentence for problem in fidelity.problems(report)]
-    assert result == [f"the emulator did not run {sentence}" for sentence in sentences]
+    assert result == [f"the emulator was not scheduled {sentence}" for sentence in sentences]
 
 
 def test_lost_packets_of_a_capture_and_an_injected_fault_are_named() -> None:

@@ -40,7 +40,7 @@ def test_a_free_interface_is_taken() -> None:
     [
         ("eth0", "eth0 carries the default route"),
         ("eth9", "this machine has no interface 'eth9'; its interfaces: eth0, eth1, lan, port, ppp0"),
-        ("ppp0", "ppp0 is no Ethernet interface"),
+        ("ppp0", "ppp0 is not an Ethernet interface"),
         ("port", "port is a port of br0; name br0"),
         ("lan", "lan has the address 192.168.1.1"),
     ],
@@ -69,7 +69,7 @@ def test_networks_are_those_that_the_machine_does_not_use() -> None:
     ("wanted", "sentence"),
     [
         ("10.0.0.0/24", "the machine has a route to 10.0.0.0/8 already"),
-        ("10.0.0.1/24", "is no IPv4 network"),
+        ("10.0.0.1/24", "is not an IPv4 network"),
         ("8.8.8.0/24", "use a private network"),
         ("192.168.0.0/30", "a prefix from /16 to /29"),
     ],

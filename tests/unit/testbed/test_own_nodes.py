@@ -27,7 +27,7 @@ from tests.support.campaign_texts import one_line
 
 NEW, OLD = "a" * 64, "b" * 64
 MINE = CrateUsed(name="mine", version="0.1.0", sha256=NEW)
-STALE = f"another state of the crate 'mine' ({OLD[:12]}) than is asked for ({NEW[:12]})"
+STALE = f"another version of the crate 'mine' ({OLD[:12]}) than is asked for ({NEW[:12]})"
 
 
 def node(folder: Path, crates: Mapping[str, str]) -> Path:

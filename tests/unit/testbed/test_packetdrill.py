@@ -21,7 +21,7 @@ def test_folders_stand_for_their_scripts(tmp_path: Path) -> None:
     one, two = made(tmp_path / "tcp/b/two.pkt"), made(tmp_path / "tcp/a/one.pkt")
     made(tmp_path / "tcp/a/defaults.sh")
     assert packetdrill.scripts([tmp_path / "tcp", one]) == [two, one, one]
-    with pytest.raises(BadRequest, match="there is no file .*absent.pkt"):
+    with pytest.raises(BadRequest, match="absent.pkt does not exist"):
         packetdrill.scripts([tmp_path / "absent.pkt"])
     (tmp_path / "empty").mkdir()
     with pytest.raises(BadRequest, match="has no packetdrill script"):
@@ -58,5 +58,5 @@ def test_the_program_is_that_of_the_checkout(tmp_path: Path, monkeypatch: pytest
     built = made(source / "packetdrill")
     assert packetdrill.program(None, [script]) == built
     assert packetdrill.program(installed, [script]) == installed
-    with pytest.raises(BadRequest, match="there is no program"):
+    with pytest.raises(BadRequest, match="^program .* does not exist"):
         packetdrill.program(tmp_path / "absent", [script])

@@ -195,7 +195,7 @@ mod tests {
         assert_eq!(train(&mut hystart, 100, 100, 1000, 50), None);
         assert_eq!(train(&mut hystart, 200, 100, 1000, 60), Some(51), "51 ms after the first");
         let mut gaps = HyStart::new(false);
-        assert_eq!(train(&mut gaps, 100, 100, 2500, 60), None, "acks 2.5 ms apart are no train");
+        assert_eq!(train(&mut gaps, 100, 100, 2500, 60), None, "acks 2.5 ms apart are not a train");
         let mut paced = HyStart::new(true);
         assert_eq!(train(&mut paced, 100, 100, 1000, 100), None);
     }

@@ -44,7 +44,7 @@ impl Pcap {
             _ => None,
         })?;
         if !source.fill(24) {
-            return Some(Err(Error::Malformed("is no capture: its header is cut off".into())));
+            return Some(Err(Error::Malformed("is not a capture file: truncated header".into())));
         }
         let snaplen = endian.u32(source.bytes(), 16) as usize;
         let link_type = endian.u32(source.bytes(), 20) as u16;
@@ -121,13 +121,13 @@ impl Pcap {
         let (pcap, before) = (*self, self.last_s);
         let after = self.header_len + record.captured_len;
         let (reason, if_none) = if record.captured_len > MAX_FRAME {
-            (format!("a record of {} bytes is impossible", record.captured_len), None)
+            (format!("invalid record length {}", record.captured_len), None)
         } else if !source.fill(after) {
             if source.failure().is_some() {
                 source.end_within("a record");
                 return None;
             }
-            ("a record's length is impossible".into(), Some("the file is cut off within a record"))
+            ("invalid record length".into(), Some("the file is cut off within a record"))
         } else if pcap.record_follows(source, after, before) {
             // The next record continues the times before this one.
             return Some(record);
@@ -136,7 +136,7 @@ impl Pcap {
             self.last_s = Some(record.seconds);
             return Some(record);
         } else {
-            ("a record's time or length is impossible, and so is what follows it".into(), None)
+            ("invalid time or length of a record and of the records after it".into(), None)
         };
         source.resynchronise(reason, if_none, |source, at| {
             pcap.record_at(source.bytes(), at, before)

@@ -150,7 +150,7 @@ impl Pcapng {
         }
         let length = self.endian.u32(source.bytes(), 4) as usize;
         if length < 12 || !length.is_multiple_of(4) || (length > MAX_BLOCK && !may_be_long(kind, length)) {
-            return Next::Damage(format!("a block of {length} bytes is impossible"), None);
+            return Next::Damage(format!("invalid block length {length}"), None);
         }
         if length > MAX_BLOCK {
             return Next::LongBlock(length);
@@ -158,13 +158,11 @@ impl Pcapng {
         if !source.fill(length) {
             return match source.failure() {
                 Some(_) => Next::End,
-                None => {
-                    Next::Damage("a block's length is impossible".into(), Some("the file is cut off within a block"))
-                }
+                None => Next::Damage("invalid block length".into(), Some("the file is cut off within a block")),
             };
         }
         if self.endian.u32(source.bytes(), length - 4) as usize != length {
-            return Next::Damage(format!("a block of {length} bytes has another length at its end"), None);
+            return Next::Damage(format!("the lengths at start ({length} bytes) and end of a block differ"), None);
         }
         Next::Block(kind, length)
     }
@@ -193,19 +191,21 @@ impl Pcapng {
     /// A section header block, which sets the byte order of what follows. Consumes it only if it is valid.
     fn section(&mut self, source: &mut Source) -> Result<(), Error> {
         if !source.fill(28) {
-            return Err(Error::Malformed("is no capture: its section header is cut off".into()));
+            return Err(Error::Malformed("is not a capture file: truncated section header".into()));
         }
         let endian = match Endian::Little.u32(source.bytes(), 8) {
             0x1a2b_3c4d => Endian::Little,
             0x4d3c_2b1a => Endian::Big,
-            other => return Err(Error::Malformed(format!("is no capture: {other:08x} is no byte-order mark"))),
+            other => {
+                return Err(Error::Malformed(format!("is not a capture file: invalid byte-order mark {other:08x}")));
+            }
         };
         let length = endian.u32(source.bytes(), 4) as usize;
         if !(28..=MAX_BLOCK).contains(&length) || !length.is_multiple_of(4) {
-            return Err(Error::Malformed(format!("is no capture: a section header of {length} bytes")));
+            return Err(Error::Malformed(format!("is not a capture file: invalid section header length {length}")));
         }
         if !source.fill(length) {
-            return Err(Error::Malformed("is no capture: its section header is cut off".into()));
+            return Err(Error::Malformed("is not a capture file: truncated section header".into()));
         }
         let block = source.take(length);
         for (code, value) in options(source.slice(block.start + 24..block.end - 4), endian) {

@@ -81,7 +81,7 @@ fn three_duplicate_acks_make_a_fast_retransmission() {
     }
     let again = data(&mut tracker, 54, 101);
     assert_eq!(again.class, class::RETRANSMISSION | class::FAST_RETRANSMISSION | class::DATA);
-    // Karn: the ack of a retransmitted segment is no sample.
+    // Karn: the ack of a retransmitted segment is not a sample.
     assert_eq!(ack(&mut tracker, 80, 201).rtt_ns, None);
 }
 
@@ -182,7 +182,7 @@ fn window_update_zero_window_and_keep_alive() {
     assert!(keep_alive.class & class::KEEP_ALIVE != 0);
 }
 
-/// SYN and FIN take a number each, and are no bytes of data.
+/// SYN and FIN take a number each, and are not bytes of data.
 #[test]
 fn a_fin_in_order_is_no_byte_of_data() {
     let mut tracker = established();
@@ -249,7 +249,7 @@ fn a_d_sack_proves_the_retransmission_that_it_reports() {
     let wanted = class::SACK | class::DSACK | class::PROVES_SPURIOUS;
     assert_eq!(segment.class & wanted, wanted);
     assert_eq!(tracker.proved, [101]);
-    // A second report is no further proof.
+    // A second report is not a further proof.
     assert_eq!(tracker.process(1051 * MS, &report, 0).class & class::PROVES_SPURIOUS, 0);
     let counts = closed(tracker);
     assert_eq!((counts[0].counts[0].spurious_by_dsack, counts[0].counts[1].dsacks), (1, 2));

@@ -60,7 +60,7 @@ fn closed_form(cycle: f64, interval: f64, grant: f64, sending: f64) -> [f64; 3] 
 #[test]
 fn an_idle_uplinks_delay_is_the_closed_form() {
     // (cycle, interval, grant delay, channel rate): MAPs of 2 ms and one or eight contention regions in each, reports
-    // every eighth frame, scheduling requests every 4th period, and grant delays that are no whole cycles.
+    // every eighth frame, scheduling requests every 4th period, and grant delays that are not whole cycles.
     for (cycle, interval, grant, channel_bps) in [
         (0.002, 0.002, 0.002, 100e6),
         (0.002, 0.002, 0.0033, 100e6),

@@ -15,7 +15,7 @@ use super::Options;
 use crate::medium::Medium;
 
 /// A request that the head end has, or will have when its grant can start.
-struct Request {
+struct BandwidthRequest {
     /// Earliest start of its grant.
     ready_at: Time,
     /// Bytes that are not granted yet.
@@ -42,7 +42,7 @@ pub(super) struct Uplink {
     channel_rate_bps: u64,
     /// The packet that the last burst split, and its bytes that are left.
     partial: Option<(Packet, u64)>,
-    requests: VecDeque<Request>,
+    requests: VecDeque<BandwidthRequest>,
     /// Bytes that are requested and not granted yet.
     requested_bytes: u64,
     /// Requests that count towards the limit.
@@ -199,7 +199,7 @@ impl Uplink {
     }
 
     fn add_request(&mut self, at: Time, bytes: u64, counts: bool) {
-        self.requests.push_back(Request { ready_at: at + self.options.grant_delay_s, bytes, counts });
+        self.requests.push_back(BandwidthRequest { ready_at: at + self.options.grant_delay_s, bytes, counts });
         self.requested_bytes += bytes;
         self.waiting_requests += u64::from(counts);
     }

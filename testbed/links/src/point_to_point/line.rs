@@ -423,7 +423,7 @@ fn check_clock(spec: &DirectionSpec, has_device: bool) -> Result<(), Error> {
     match () {
         () if spec.rate_bps.is_none() => Err("clock_tick_s needs a link with a rate".into()),
         () if has_device => {
-            Err("clock_tick_s is of a link that a host emulates, and device_buffer_bytes of a modem: not both".into())
+            Err("clock_tick_s (of an emulating host) and device_buffer_bytes (of a modem) exclude each other".into())
         }
         () if has_jitter => Err("a link with a clock_tick_s has no jitter of its own".into()),
         () => Ok(()),

@@ -72,11 +72,11 @@ impl Sent {
 }
 
 /// Both ends of a line that loses nothing.
-struct Line(Compressor, Decompressor);
+struct CleanLink(Compressor, Decompressor);
 
-impl Line {
-    fn new(slots: usize) -> Line {
-        Line(Compressor::new(slots), Decompressor::new(slots))
+impl CleanLink {
+    fn new(slots: usize) -> CleanLink {
+        CleanLink(Compressor::new(slots), Decompressor::new(slots))
     }
 
     /// Sends a packet across and gives its form on the line without data, and without its checksum.
@@ -105,7 +105,7 @@ impl Line {
 /// A conversation and, worked out by hand from 3.2.2 and 3.2.3, what stands on the line.
 #[test]
 fn golden_trace() {
-    let mut line = Line::new(16);
+    let mut line = CleanLink::new(16);
     let mut one = Sent::new(1);
     let syn = Sent { flags: TcpFlags::SYN, ..one.clone() };
     assert_eq!(line.across(&syn), (Kind::Ip, syn.bytes()));
@@ -148,7 +148,7 @@ fn what_has_no_delta_goes_whole() {
     let base = Sent { data: vec![1; 10], ..Sent::new(1) };
     let next = Sent { id: 8, seq: 1010, ..base.clone() };
     let changed = |change: fn(&mut Sent)| {
-        let mut line = Line::new(4);
+        let mut line = CleanLink::new(4);
         line.across(&base);
         let mut sent = next.clone();
         change(&mut sent);
@@ -200,7 +200,7 @@ fn changing_timestamps_are_not_compressed_and_equal_ones_are() {
         options: vec![1, 1, 8, 10, 0, 0, 0, time, 0, 0, 0, 2],
         ..Sent::new(1)
     };
-    let mut line = Line::new(4);
+    let mut line = CleanLink::new(4);
     line.across(&stamped(1, 1));
     assert_eq!(line.across(&stamped(2, 2)).0, Kind::UncompressedTcp);
     assert_eq!(line.header(&stamped(3, 2)), [0x04, 1]);
@@ -222,8 +222,8 @@ fn what_is_no_whole_tcp_packet_passes_as_it_is() {
 
 #[test]
 fn the_slot_used_longest_ago_is_taken() {
-    let mut line = Line::new(2);
-    let slot = |line: &mut Line, connection, id| {
+    let mut line = CleanLink::new(2);
+    let slot = |line: &mut CleanLink, connection, id| {
         let (kind, bytes) = line.across(&Sent { id, ack: id.into(), ..Sent::new(connection) });
         (kind, if kind == Kind::CompressedTcp { bytes[1] } else { bytes[9] })
     };

@@ -75,7 +75,7 @@ fn golden_exchange_of_data_frames_and_of_acks() {
     let asked = 1_201_860;
     assert_eq!(sent_by(&link, 0).last(), Some(&(asked, asked + 3_200)));
     assert_eq!(sent_by(&link, 1).last(), Some(&(asked + 16_450, asked + 16_450 + 1_280)));
-    assert!(events.list.is_empty(), "asking is no retransmission");
+    assert!(events.list.is_empty(), "asking is not a retransmission");
     let mut link = radios(1, json!({}), 1);
     submit(&mut link, 0, 1, 0, ack(1));
     submit(&mut link, 0, 1, 0, ack(2));

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from analysis.results import MetricValue
-from analysis.store import Landing, Store
+from analysis.store import PendingRun, Store
 from analysis.store.database import Database
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
@@ -45,7 +45,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time of everything that the store records: `now_s`, which a test sets."""
     result = SimpleNamespace(now_s=1000.0)
     result.time = lambda: result.now_s
-    monkeypatch.setattr("analysis.store.landing.time", result)
+    monkeypatch.setattr("analysis.store.commit.time", result)
     monkeypatch.setattr(Database, "now", lambda _: result.now_s)
     return result
 
@@ -64,11 +64,13 @@ def begin(store: Store, **changes: Any) -> None:
     store.begin_campaign(NewCampaign(**campaign_fields(**changes)), points, members)
 
 
-def landing(store: Store, run_id: str, value: float, problems: tuple[str, ...] = (), attempt: int = 1) -> Landing:
-    folder = store.incoming(run_id)
+def pending_run(
+    store: Store, run_id: str, value: float, problems: tuple[str, ...] = (), attempt: int = 1
+) -> PendingRun:
+    folder = store.staging_folder(run_id)
     (folder / "captures").mkdir()
     (folder / "captures/a.pcap").write_bytes(b"abc")
-    return Landing(
+    return PendingRun(
         run_id=run_id, backend="emulated", documents=Documents({"seed": 1, "duration_s": 3.0}, {"kernel": "6"}),
         metrics=[MetricValue("throughput", "bulk", value, "rate")],
         problems=list(problems), attempt=attempt, folder=folder,

@@ -82,7 +82,7 @@ def test_what_was_never_there_is_no_folder(place: RemoteArtefacts) -> None:
 
 @pytest.mark.parametrize("url", ["nonsense://x", "s4://bucket"])
 def test_a_place_that_nobody_knows_is_refused(url: str, tmp_path: Path) -> None:
-    with pytest.raises(ArtefactError, match=f"cannot be kept at {url}"):
+    with pytest.raises(ArtefactError, match=f"cannot be stored at {url}"):
         RemoteArtefacts(url, tmp_path)
 
 
@@ -114,13 +114,13 @@ def test_of_what_a_failed_try_left_the_small_files_are_kept_and_the_rest_is_name
 ) -> None:
     monkeypatch.setattr(artefacts, "MOST_FAILED_BYTES", 1000)
     folder = made(tmp_path, "x" * 970)
-    (folder / "reason.txt").write_text("try 1: it broke\n")
+    (folder / "reason.txt").write_text("attempt 1: it broke\n")
     (folder / "cell.log").write_text("y" * 20)
     place.put_failed("abcd", folder)
     files = fsspec.filesystem("memory")
     assert {Path(name).name for name in files.find("/lab")} == {"reason.txt", "cell.log", "manifest.json"}
     told = files.cat("/lab/failed/abcd/reason.txt").decode()
-    assert told == "try 1: it broke\nnot kept: captures/a.pcap, 970 bytes\n"
+    assert told == "attempt 1: it broke\nnot kept: captures/a.pcap, 970 bytes\n"
 
 
 def test_what_another_machine_landed_anew_is_brought_here_again(place: RemoteArtefacts, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from analysis.store import Store, StoreError, StoreFailed, StorePlaceError, backup
 from analysis.verifying import verify
-from tests.unit.analysis.store.conftest import POSTGRESQL, begin, landing
+from tests.unit.analysis.store.conftest import POSTGRESQL, begin, pending_run
 
 pytestmark = pytest.mark.skipif(POSTGRESQL is not None, reason="a PostgreSQL server has tools of its own")
 
@@ -27,17 +27,17 @@ def values(folder: Path) -> dict[str, float]:
         return {id: row.value for id, run in stored.items() for row in run.metrics if row.name == "throughput"}
 
 
-def land(store: Store, run_id: str, value: float, content: bytes = b"abc", **more: Any) -> None:
+def commit(store: Store, run_id: str, value: float, content: bytes = b"abc", **more: Any) -> None:
     """Lands a run whose capture has the content."""
-    made = landing(store, run_id, value)
+    made = pending_run(store, run_id, value)
     (made.folder / "captures/a.pcap").write_bytes(content)
-    store.land(made, **more)
+    store.commit_run(made, **more)
 
 
 def test_a_copy_has_every_row_and_file_and_goes_back(store: Store, tmp_path: Path) -> None:
     begin(store)
-    land(store, "r00", 1.0)
-    land(store, "r01", 2.0)
+    commit(store, "r00", 1.0)
+    commit(store, "r01", 2.0)
     assert backup.copy_store(store.folder, tmp_path / "saved") == backup.Copy(2, {})
     assert sorted(path.name for path in (tmp_path / "saved").iterdir()) == ["results.sqlite", "runs"]
     backup.copy_store(tmp_path / "saved", tmp_path / "again")
@@ -49,12 +49,12 @@ def test_a_copy_has_every_row_and_file_and_goes_back(store: Store, tmp_path: Pat
 def test_a_run_that_is_replaced_during_the_copy_has_its_new_rows_and_files(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    land(store, "r00", 1.0)
+    commit(store, "r00", 1.0)
     copytree = shutil.copytree
 
     def replaced_before(source: Path, target: Path, **more: Any) -> Any:
         monkeypatch.setattr("analysis.store.backup.shutil.copytree", copytree)
-        land(store, "r00", 5.0, b"newer", replaces=True)
+        commit(store, "r00", 5.0, b"newer", replaces=True)
         return copytree(source, target, **more)
 
     monkeypatch.setattr("analysis.store.backup.shutil.copytree", replaced_before)
@@ -68,7 +68,7 @@ def test_copies_while_runs_land_are_complete(store: Store, tmp_path: Path) -> No
     def land_many() -> None:
         number = 0
         while not ended.is_set():
-            land(store, f"r{number % 7:02d}", float(number), str(number).encode(), replaces=True)
+            commit(store, f"r{number % 7:02d}", float(number), str(number).encode(), replaces=True)
             number += 1
 
     writer = threading.Thread(target=land_many)
@@ -85,8 +85,8 @@ def test_copies_while_runs_land_are_complete(store: Store, tmp_path: Path) -> No
 
 
 def test_a_damaged_run_is_named_and_the_others_are_copied(store: Store, tmp_path: Path) -> None:
-    land(store, "r00", 1.0)
-    land(store, "r01", 2.0)
+    commit(store, "r00", 1.0)
+    commit(store, "r01", 2.0)
     (store.folder_of_run("r00") / "captures/a.pcap").write_bytes(b"ABC")
     done = backup.copy_store(store.folder, tmp_path / "saved")
     assert done.runs == 2
@@ -95,21 +95,21 @@ def test_a_damaged_run_is_named_and_the_others_are_copied(store: Store, tmp_path
 
 
 def test_an_interrupted_copy_can_be_continued(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    land(store, "r00", 1.0)
+    commit(store, "r00", 1.0)
     with monkeypatch.context() as patched:
         patched.setattr(
             "analysis.store.backup.shutil.copytree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
         )
         with pytest.raises(KeyboardInterrupt):
             backup.copy_store(store.folder, tmp_path / "saved")
-    with pytest.raises(StorePlaceError, match="there are no results in"):
+    with pytest.raises(StorePlaceError, match="no results in"):
         backup.copy_store(tmp_path / "saved", tmp_path / "again")
     backup.copy_store(store.folder, tmp_path / "saved")
     assert values(tmp_path / "saved") == {"r00": 1.0}
 
 
 def test_a_read_only_store_is_read_and_copied(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    land(store, "r00", 1.0)
+    commit(store, "r00", 1.0)
     store.close()
     folder = tmp_path / "results"
     shutil.rmtree(folder / "incoming")
@@ -141,7 +141,7 @@ def test_a_read_only_store_of_another_version_says_so(tmp_path: Path, monkeypatc
 
 def test_a_copy_replaces_no_results_and_takes_folders_only(store: Store, tmp_path: Path) -> None:
     Store.open(tmp_path / "other").close()
-    with pytest.raises(StorePlaceError, match="there are results in .*other; name another folder"):
+    with pytest.raises(StorePlaceError, match="other has results already; name another folder"):
         backup.copy_store(store.folder, tmp_path / "other")
     with pytest.raises(StorePlaceError, match="pg_dump"):
         backup.copy_store("postgresql://host/results", tmp_path / "saved")

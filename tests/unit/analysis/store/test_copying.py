@@ -10,7 +10,7 @@ import pytest
 from analysis.store import Store
 from analysis.store.copying import Copied, copy_campaign
 from analysis.store.rows import CampaignRow
-from tests.unit.analysis.store.conftest import begin, landing
+from tests.unit.analysis.store.conftest import begin, pending_run
 
 
 @pytest.fixture
@@ -29,10 +29,10 @@ def of(store: Store) -> CampaignRow:
 def test_a_copy_has_what_the_source_has_and_is_complete_with_its_last_run(store: Store, target: Store) -> None:
     begin(store)
     for number, run_id in enumerate(("r00", "r10", "r11")):
-        store.land(landing(store, run_id, 1e6 + number))
+        store.commit_run(pending_run(store, run_id, 1e6 + number))
     assert copy_campaign(store, target, of(store)) == Copied(runs=3, copied=3)
     assert of(target).state == "incomplete"
-    store.land(landing(store, "r01", 2e6))
+    store.commit_run(pending_run(store, "r01", 2e6))
     assert copy_campaign(store, target, of(store)) == Copied(runs=4, copied=1)
     own, copied = of(store), of(target)
     assert copied.state == "complete"
@@ -50,7 +50,7 @@ def test_a_copy_has_what_the_source_has_and_is_complete_with_its_last_run(store:
 def test_a_copy_of_invalid_runs_is_not_complete(store: Store, target: Store) -> None:
     begin(store)
     for run_id in ("r00", "r01", "r10"):
-        store.land(landing(store, run_id, 1e6))
-    store.land(landing(store, "r11", 1e6, problems=("line: late",)))
+        store.commit_run(pending_run(store, run_id, 1e6))
+    store.commit_run(pending_run(store, "r11", 1e6, problems=("line: late",)))
     assert copy_campaign(store, target, of(store)) == Copied(runs=4, copied=4)
     assert of(target).state == "incomplete"

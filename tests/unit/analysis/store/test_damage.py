@@ -11,7 +11,7 @@ import pytest
 from analysis.store import RowDamaged, Store, StoreError
 from analysis.store.copying import copy_campaign
 from analysis.verifying import Verified, verify
-from tests.unit.analysis.store.conftest import begin, landing
+from tests.unit.analysis.store.conftest import begin, pending_run
 
 RUN = "r00"
 CAPTURE = "captures/a.pcap"
@@ -21,7 +21,7 @@ CAPTURE = "captures/a.pcap"
 def kept(store: Store) -> Path:
     """The folder of a run whose captures have three bytes."""
     begin(store)
-    store.land(landing(store, RUN, 1e6))
+    store.commit_run(pending_run(store, RUN, 1e6))
     return store.run_folder(RUN)
 
 
@@ -39,7 +39,7 @@ def flip(path: Path) -> None:
 
 DAMAGES = [
     (Path.unlink, f"{CAPTURE} is missing"),
-    (cut, f"{CAPTURE} has 2 bytes, and had 3 when the run landed"),
+    (cut, f"{CAPTURE} has 2 bytes, but had 3 when the run was stored"),
     (flip, f"{CAPTURE} differs from its checksum"),
 ]
 
@@ -92,14 +92,14 @@ def test_rows_of_nothing_are_found(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("DELETE FROM run")
     reasons = {finding.reason for finding in found(store).findings}
-    lost = {f"the database: a row of {table} belongs to nothing" for table in ("file", "metric")}
-    assert reasons == {"its row is lost", *lost}
+    lost = {f"the database: a row of table {table} refers to a missing row" for table in ("file", "metric")}
+    assert reasons == {"its row is missing", *lost}
 
 
 @pytest.mark.only_on("sqlite")
 def test_a_store_without_checksums_gets_them(store: Store, kept: Path) -> None:
-    store.land(landing(store, "r01", 5.0))
-    store.land(landing(store, "r01", 6.0), replaces=True)
+    store.commit_run(pending_run(store, "r01", 5.0))
+    store.commit_run(pending_run(store, "r01", 6.0), replaces=True)
     before, moment = store.campaigns(texts=True), store.now()
     values = store.values("c1"), store.values_at("c1", moment), store.run(RUN)
     store.close()
@@ -122,12 +122,12 @@ def test_a_store_without_checksums_gets_them(store: Store, kept: Path) -> None:
 ROW_DAMAGES = {
     "UPDATE metric SET value = value + 1 WHERE run_id = 'r00'": "a value differs from its checksum",
     "UPDATE metric SET unit = 'time' WHERE run_id = 'r00'": "a value differs from its checksum",
-    "DELETE FROM metric WHERE run_id = 'r00'": "its values are not those that were stored",
+    "DELETE FROM metric WHERE run_id = 'r00'": "its values differ from those that were stored",
     "UPDATE run SET state = 'invalid' WHERE id = 'r00'": "its row differs from its checksum",
     "UPDATE run SET seed = seed + 1 WHERE id = 'r00'": "its row differs from its checksum",
     "UPDATE run SET manifest = '{}' WHERE id = 'r00'": "its row differs from its checksum",
     "UPDATE file SET sha256 = '0' WHERE run_id = 'r00'": "the list of its files differs from its checksum",
-    "DELETE FROM run WHERE id = 'r00'": "its row is lost",
+    "DELETE FROM run WHERE id = 'r00'": "its row is missing",
     "UPDATE campaign SET text = 'x'": "campaign c1: its rows differ from their checksum",
     "UPDATE membership SET run_id = 'r10' WHERE run_id = 'r00'": "campaign c1: its rows differ from their checksum",
     "DELETE FROM membership WHERE run_id = 'r01'": "campaign c1: its rows differ from their checksum",
@@ -158,9 +158,9 @@ def test_a_changed_row_is_named_to_readers_and_verify(store: Store, kept: Path, 
 def test_a_run_that_is_made_again_is_whole_again(store: Store, kept: Path) -> None:
     with sqlite3.connect(store.folder / "results.sqlite") as database:
         database.execute("UPDATE metric SET value = value + 1 WHERE run_id = 'r00'")
-    store.land(landing(store, RUN, 7.0), replaces=True)
+    store.commit_run(pending_run(store, RUN, 7.0), replaces=True)
     assert found(store).findings == []
-    # What was damaged is no earlier result.
+    # A damaged result is not an earlier result.
     assert store.values_at("c1", 0.0) == []
 
 
@@ -181,7 +181,7 @@ def test_what_lands_between_two_reads_is_no_damage(store: Store, monkeypatch: py
     def landed_meanwhile(self: Store, missing: Collection[str]) -> None:
         monkeypatch.undo()
         with Store.open(store.folder) as other:
-            other.land(landing(other, RUN, 1e6))
+            other.commit_run(pending_run(other, RUN, 1e6))
         refuse_orphans(self, missing)
 
     monkeypatch.setattr(Store, "_refuse_orphans", landed_meanwhile)

@@ -11,7 +11,7 @@ from analysis.store import Store, StorePlaceError, shown
 
 
 def test_a_store_whose_folder_was_deleted_meanwhile_can_be_closed(store: Store) -> None:
-    store.incoming("r00")
+    store.staging_folder("r00")
     shutil.rmtree(store.folder / "assembling")
     store.close()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.store import Store, notes
-from tests.unit.analysis.store.conftest import begin, landing
+from tests.unit.analysis.store.conftest import begin, pending_run
 
 
 def test_a_note_is_kept_replaced_and_removed_and_outlives_its_run(store: Store) -> None:
@@ -16,7 +16,7 @@ def test_a_note_is_kept_replaced_and_removed_and_outlives_its_run(store: Store) 
     notes.write(store, "r10", "", ["good"])
     assert set(notes.of_campaign(store, "c1")) == {"r00", "r10"}
     assert notes.of_campaign(store, "other") == {}
-    store.land(landing(store, "r00", 1e6))
+    store.commit_run(pending_run(store, "r00", 1e6))
     assert notes.of_run(store, "r00") == first
     notes.write(store, "r00", "a timeout", [])
     second = notes.of_run(store, "r00")

@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from analysis.results import MetricValue, Quantity
-from analysis.store import Landing, Store, notes, pruning
+from analysis.store import PendingRun, Store, notes, pruning
 from analysis.store.claims import Claims
 from analysis.store.documents import Documents
 from analysis.store.rows import NewCampaign
@@ -29,13 +29,15 @@ def enter(store: Store, name: str, *runs: str, complete: bool = True) -> None:
         store.end_campaign(name, complete=True)
 
 
-def land(store: Store, run_id: str, manifest: dict[str, object] | None = None) -> None:
-    folder = store.incoming(run_id)
+def commit(store: Store, run_id: str, manifest: dict[str, object] | None = None) -> None:
+    folder = store.staging_folder(run_id)
     (folder / "captures").mkdir()
     (folder / "captures" / "a.pcap").write_bytes(b"x" * CAPTURE)
     (folder / "summary.json").write_bytes(b" " * TABLE)
     rows = [MetricValue("throughput", "f", 1e6, "rate")]
-    store.land(Landing(run_id, "sim", Documents({"seed": 1, "duration_s": 1.0}, manifest or {}), rows, [], 1, folder))
+    store.commit_run(
+        PendingRun(run_id, "sim", Documents({"seed": 1, "duration_s": 1.0}, manifest or {}), rows, [], 1, folder)
+    )
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def filled(store: Store) -> Store:
     enter(store, "other", "both")
     enter(store, "running", "made", complete=False)
     for run_id in ("alone", "both", "made"):
-        land(store, run_id)
+        commit(store, run_id)
     return store
 
 
@@ -89,7 +91,7 @@ def test_a_run_of_two_campaigns_that_both_go_counts_once(filled: Store) -> None:
 
 def test_a_campaign_that_runs_keeps_its_files(filled: Store) -> None:
     enter(filled, "busy", "at work", complete=False)
-    land(filled, "at work")
+    commit(filled, "at work")
     assert filled.files_of(["busy"], "files")["busy"].runs == 0
     filled.drop_files(["busy"], "files")
     assert paths(filled, "at work") == {"captures/a.pcap", "summary.json"}
@@ -130,7 +132,7 @@ def test_after_a_kill_no_row_names_a_file_that_is_gone_and_the_same_call_ends_it
     names = ["a1", "a2", "a3", "a4"]
     enter(store, "mine", *names)
     for run_id in names:
-        land(store, run_id)
+        commit(store, run_id)
     where = store.folder
     store.close()
     if (child := os.fork()) == 0:
@@ -165,7 +167,7 @@ def test_what_refers_to_campaigns(filled: Store) -> None:
     assert pruning.with_notes(filled.database) == {"mine", "other"}
     assert not pruning.is_from_bundle(filled.database, "mine")
     enter(filled, "foreign", "bundled")
-    land(filled, "bundled", {"values_from_bundle": True})
+    commit(filled, "bundled", {"values_from_bundle": True})
     assert pruning.is_from_bundle(filled.database, "foreign")
     assert not pruning.is_from_bundle(filled.database, "mine")
 

@@ -14,14 +14,14 @@ from analysis.store.documents import Documents
 from analysis.store.queries import MOST_CAUSED, RunQuery
 from analysis.store.rows import NewCampaign
 from tests.conftest import two_hosts
-from tests.unit.analysis.store.conftest import begin, campaign_fields, landing
+from tests.unit.analysis.store.conftest import begin, campaign_fields, pending_run
 
 
 def test_campaigns_are_listed_newest_first_with_their_counts(store: Store) -> None:
     begin(store)
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2", name="other")), [[("stack", "reno")]], [(0, 0, "r20")])
-    store.land(landing(store, "r00", 4.0))
-    store.land(landing(store, "r01", 1.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r00", 4.0))
+    store.commit_run(pending_run(store, "r01", 1.0, problems=("late",)))
     result = [(row.id, row.runs, row.valid, row.invalid) for row in store.campaigns(limit=8)]
     assert result == [("c2", 1, 0, 0), ("c1", 4, 1, 1)]
     assert [(row.id, row.runs, row.valid, row.invalid) for row in store.campaigns()] == result
@@ -36,7 +36,7 @@ def test_campaigns_are_listed_newest_first_with_their_counts(store: Store) -> No
 
 def test_the_first_page_of_a_campaigns_runs_comes_first(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r11", 4.0))
+    store.commit_run(pending_run(store, "r11", 4.0))
     rows, total = store.runs("c1", RunQuery(), None)
     assert ([row.run_id for row in rows], total) == (["r00", "r01", "r10", "r11"], 4)
     rows, total = store.runs("c1", RunQuery(page=2, per_page=3), None)
@@ -45,7 +45,7 @@ def test_the_first_page_of_a_campaigns_runs_comes_first(store: Store) -> None:
 
 def test_an_invalid_run_has_the_place_of_its_own_point(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r11", 1.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r11", 1.0, problems=("late",)))
     (row,) = store.invalid(10)
     assert row.place is not None
     assert (row.id, row.place.repetition, dict(row.place.parameters)) == ("r11", 1, {"stack": "cubic"})
@@ -56,8 +56,8 @@ def test_the_first_scenario_is_that_of_the_campaigns_first_run_there(store: Stor
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), [[("stack", "reno")]], [(0, 0, "r20")])
     assert store.first_scenario("c1") is None
     for seed, run_id in enumerate(("r20", "r11", "r10"), 1):
-        made = landing(store, run_id, 1.0)
-        store.land(replace(made, documents=Documents(two_hosts(seed=seed), {})))
+        made = pending_run(store, run_id, 1.0)
+        store.commit_run(replace(made, documents=Documents(two_hosts(seed=seed), {})))
     first = store.first_scenario("c1")
     assert first is not None
     assert first.seed == 3
@@ -65,8 +65,8 @@ def test_the_first_scenario_is_that_of_the_campaigns_first_run_there(store: Stor
 
 def test_runs_are_listed_by_state_points_and_ids(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r01", 4.0))
-    store.land(landing(store, "r10", 4.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r01", 4.0))
+    store.commit_run(pending_run(store, "r10", 4.0, problems=("late",)))
 
     def listed(**wanted: object) -> tuple[list[str], int]:
         rows, total = store.runs("c1", RunQuery(**wanted), None)  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_members_are_those_of_the_points_of_this_campaign(store: Store) -> None:
     begin(store)
     points = [[("stack", "reno")], [("stack", "bbr")]]
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), points, [(0, 0, "r20"), (1, 0, "r21")])
-    store.land(landing(store, "r10", 4.0))
+    store.commit_run(pending_run(store, "r10", 4.0))
     rows = [(row.point, row.repetition, row.run_id, row.state) for row in store.members("c1", [1])]
     assert rows == [(1, 0, "r10", "valid"), (1, 1, "r11", "missing")]
 
@@ -92,10 +92,10 @@ def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: 
     begin(store)
     store.begin_campaign(NewCampaign(**campaign_fields(id="c2")), [[("stack", "reno")]], [(0, 0, "r20")])
     for value, run_id in enumerate(("r00", "r10", "r20"), 1):
-        made = landing(store, run_id, value)
+        made = pending_run(store, run_id, value)
         rest = [MetricValue(name, subject, value, "time") for name in ("rtt_mean", "rtt_sd") for subject in ("f", "g")]
-        store.land(replace(made, metrics=[*made.metrics, *rest]))
-    store.land(landing(store, "r01", 99.0, problems=("late",)))
+        store.commit_run(replace(made, metrics=[*made.metrics, *rest]))
+    store.commit_run(pending_run(store, "r01", 99.0, problems=("late",)))
 
     def means(**asked: object) -> list[tuple[int, str, str, float]]:
         result = store.table("c1", **asked)  # type: ignore[arg-type]
@@ -119,8 +119,8 @@ def test_means_are_of_the_metrics_points_and_campaign_that_are_asked_for(store: 
 
 def test_the_latest_runs_are_listed_with_the_campaign_that_asked_for_them(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r00", 4.0))
-    store.land(landing(store, "r10", 4.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r00", 4.0))
+    store.commit_run(pending_run(store, "r10", 4.0, problems=("late",)))
     store.note_failure("r01", 1, "it broke")
     places = [(row.id, row.place and row.place.campaign_id) for row in store.newest()]
     assert places == [("r10", "c1"), ("r00", "c1")]
@@ -132,9 +132,9 @@ def test_the_latest_runs_are_listed_with_the_campaign_that_asked_for_them(store:
 
 def test_problems_that_differ_in_numbers_alone_are_one_cause(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r00", 4.0, problems=("3 packets were 1.5 ms late", "another")))
-    store.land(landing(store, "r01", 4.0, problems=("12 packets were 7 ms late",)))
-    store.land(landing(store, "r10", 4.0, problems=("the link was down",)))
+    store.commit_run(pending_run(store, "r00", 4.0, problems=("3 packets were 1.5 ms late", "another")))
+    store.commit_run(pending_run(store, "r01", 4.0, problems=("12 packets were 7 ms late",)))
+    store.commit_run(pending_run(store, "r10", 4.0, problems=("the link was down",)))
     store.note_failure("r11", 1, "it broke")
     result = {(row.state, row.problem): row.runs for row in store.causes("c1")}
     assert result == {
@@ -169,8 +169,8 @@ def test_unfinished_campaigns_are_those_that_ended_without_all_of_their_runs(sto
 def test_a_run_lasts_as_long_as_its_scenario_says(store: Store) -> None:
     begin(store)
     for run_id, duration_s in (("r00", 3.0), ("r01", 7.0)):
-        made = landing(store, run_id, 1.0)
-        store.land(replace(made, documents=Documents({"seed": 1, "duration_s": duration_s}, {})))
+        made = pending_run(store, run_id, 1.0)
+        store.commit_run(replace(made, documents=Documents({"seed": 1, "duration_s": duration_s}, {})))
     assert [store.duration(run_id) for run_id in ("r00", "r01", "r10")] == [3.0, 7.0, 0.0]
 
 
@@ -178,7 +178,7 @@ def test_each_point_has_the_scenario_of_a_run_of_its_own(store: Store) -> None:
     begin(store)
     begin(store, id="c2")
     for seed, run_id in enumerate(("r01", "r10"), 1):
-        store.land(replace(landing(store, run_id, 1.0), documents=Documents(two_hosts(seed=seed), {})))
+        store.commit_run(replace(pending_run(store, run_id, 1.0), documents=Documents(two_hosts(seed=seed), {})))
     assert {number: entry.seed for number, entry in store.scenarios("c1").items()} == {0: 1, 1: 2}
     assert store.scenarios("nowhere") == {}
     entry = store.scenario("r10")
@@ -189,7 +189,7 @@ def test_each_point_has_the_scenario_of_a_run_of_its_own(store: Store) -> None:
 def test_runs_are_sorted_by_what_is_asked_and_those_without_it_come_last(store: Store, clock: SimpleNamespace) -> None:
     begin(store)
     for clock.now_s, run_id, value in ((1.0, "r11", 5.0), (2.0, "r00", 7.0), (3.0, "r10", 6.0)):
-        store.land(landing(store, run_id, value))
+        store.commit_run(pending_run(store, run_id, value))
 
     def ids(sort: str, descending: bool = False, ranking: tuple[int, ...] = ()) -> list[str]:
         wanted = RunQuery(sort=sort, descending=descending, ranking=ranking)
@@ -211,7 +211,7 @@ def test_a_campaigns_newest_run_is_the_last_of_its_own(store: Store, clock: Simp
     for name, run_id in (("c2", "r20"), ("c3", "r30")):
         store.begin_campaign(NewCampaign(**campaign_fields(id=name)), [[("stack", "reno")]], [(0, 0, run_id)])
     for clock.now_s, run_id in ((1.0, "r11"), (2.0, "r00"), (3.0, "r20")):
-        store.land(landing(store, run_id, 1.0))
+        store.commit_run(pending_run(store, run_id, 1.0))
     assert store.last_landed(["c1", "c2", "c3"]) == {"c1": 2.0, "c2": 3.0, "c3": None}
     assert store.last_landed(["c1"]) == {"c1": 2.0}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from analysis.results import MetricValue
-from analysis.store import Landing, Store, notes, removal
+from analysis.store import PendingRun, Store, notes, removal
 from analysis.store.documents import Documents
 from analysis.store.removal import UNDO_S, RemovalError
 from analysis.store.rows import NewCampaign
@@ -18,12 +18,12 @@ def new(campaign_id: str, text: str = "name: x") -> NewCampaign:
     return NewCampaign(campaign_id, campaign_id, campaign_id, "x.yaml", text, {}, "sim", seed=1, repetitions=1)
 
 
-def land(store: Store, run_id: str) -> Path:
-    folder = store.incoming(run_id)
+def commit(store: Store, run_id: str) -> Path:
+    folder = store.staging_folder(run_id)
     (folder / "captures").mkdir()
     (folder / "captures" / "a.pcap").write_bytes(b"x" * 1000)
     rows = [MetricValue("throughput", "f", 1e6, "rate")]
-    store.land(Landing(run_id, "sim", Documents({"seed": 1, "duration_s": 1.0}, {}), rows, [], 1, folder))
+    store.commit_run(PendingRun(run_id, "sim", Documents({"seed": 1, "duration_s": 1.0}, {}), rows, [], 1, folder))
     return store.folder_of_run(run_id)
 
 
@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Store:
         store.begin_campaign(new(name), [[]], [(0, number, run) for number, run in enumerate(runs)])
         store.end_campaign(name, complete=True)
     for run_id in ("alone", "both"):
-        land(store, run_id)
+        commit(store, run_id)
     return store
 
 
@@ -62,7 +62,7 @@ def test_what_is_deleted_can_be_restored_until_its_time_is_over(store: Store) ->
     assert (goes.runs, goes.bytes, goes.shared) == (1, 1000, 1)
     store.set_aside("first", "deleted")
     assert {row.id for row in store.newest()} == {"both"}
-    store.sweep_incoming()
+    store.sweep()
     assert store.folder_of_run("alone").exists(), "a day has not passed"
     store.restore("first")
     in_a_day(store)
@@ -72,7 +72,7 @@ def test_what_is_deleted_can_be_restored_until_its_time_is_over(store: Store) ->
 
 def test_after_its_time_runs_go_with_files_rows_and_notes_but_those_of_others_stay(store: Store) -> None:
     notes.write(store, "alone", "slow", ["x"])
-    store.note_failure("alone", 1, "lost", store.incoming("attempt"))
+    store.note_failure("alone", 1, "lost", store.staging_folder("attempt"))
     alone, both = store.folder_of_run("alone"), store.folder_of_run("both")
     store.set_aside("first", "deleted")
     in_a_day(store)
@@ -95,7 +95,7 @@ def test_a_campaign_that_runs_again_is_listed_and_is_not_purged(store: Store) ->
 
 def test_a_run_of_a_collection_is_deleted_and_restored_alone(store: Store) -> None:
     for run_id in ("import1", "import2"):
-        land(store, run_id)
+        commit(store, run_id)
         store.add_member(new("imports", text=""), [("file", "a.pcap")], run_id)
     own = store.set_run_aside("import1", "deleted")
     campaign = store.campaign("imports")

@@ -1,4 +1,4 @@
-"""The store: whole landings, campaigns, tables, migrations."""
+"""The store: commits, campaigns, tables, migrations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from alembic.script import ScriptDirectory
 from fsspec.implementations.local import LocalFileSystem
 
 from analysis.results import ValueRow
-from analysis.store import Landing, Store, StoreError, StoreFailed, requests
+from analysis.store import PendingRun, Store, StoreError, StoreFailed, requests
 from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
@@ -33,7 +33,7 @@ from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
 from tests.support.rewriting import rewriting
 from tests.support.waiting import wait_until
-from tests.unit.analysis.store.conftest import POSTGRESQL, begin, campaign_fields, landing, opened
+from tests.unit.analysis.store.conftest import POSTGRESQL, begin, campaign_fields, opened, pending_run
 
 of_sqlite = pytest.mark.only_on("sqlite")
 #: SQLite's store keeps files in its own folder.
@@ -78,7 +78,7 @@ def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path
         # The second row has the key of the first: both are taken back.
         connection.execute(sa.insert(metadata.tables["runner"]), [row] * 2)
     assert_unchanged(pulse)
-    other.land(landing(other, "r00", 1.0))
+    other.commit_run(pending_run(other, "r00", 1.0))
     until_changed(pulse)
     pulse.close()
 
@@ -119,7 +119,7 @@ def test_a_writer_waits_half_a_minute_for_another(store: Store) -> None:
 @of_sqlite
 def test_a_store_that_is_closed_leaves_no_file_open(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "closed")
-    store.incoming("r00")
+    store.staging_folder("r00")
     store.close()
     names = [str(descriptor.resolve()) for descriptor in Path("/proc/self/fd").iterdir()]
     assert [name for name in names if name.startswith(str(tmp_path))] == []
@@ -127,7 +127,7 @@ def test_a_store_that_is_closed_leaves_no_file_open(tmp_path: Path) -> None:
 
 def test_the_beginning_of_an_id_is_no_pattern(store: Store) -> None:
     for run_id in ("ab0", "ab1", "b_2"):
-        store.land(landing(store, run_id, 1.0))
+        store.commit_run(pending_run(store, run_id, 1.0))
     assert store.run_ids("ab") == ["ab0", "ab1"]
     assert store.run_ids("ab", limit=1) == ["ab0"]
     assert [store.run_ids(beginning) for beginning in ("b_", "_b", "%")] == [["b_2"], [], []]
@@ -155,7 +155,7 @@ def test_runs_are_found_however_many_are_asked_for(store: Store) -> None:
 
 def test_a_run_lands_whole(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r00", 5.0))
+    store.commit_run(pending_run(store, "r00", 5.0))
     run = run_of(store, "r00")
     assert run.state == "valid"
     assert [(file.path, file.bytes) for file in run.files] == [("captures/a.pcap", 3)]
@@ -166,23 +166,23 @@ def test_a_run_lands_whole(store: Store) -> None:
 
 def test_a_landing_that_fails_leaves_nothing(store: Store) -> None:
     begin(store)
-    broken = landing(store, "r00", 5.0)
+    broken = pending_run(store, "r00", 5.0)
     bad = replace(broken, metrics=[*broken.metrics, *broken.metrics])
     with pytest.raises(sa.exc.IntegrityError):
-        store.land(bad)
+        store.commit_run(bad)
     assert store.run("r00") is None
     assert not store.run_folder("r00").exists()
-    store.land(landing(store, "r00", 5.0))
+    store.commit_run(pending_run(store, "r00", 5.0))
     assert store.valid_runs(["r00"]) == {"r00"}
 
 
 def test_invalid_runs_stay_out_of_every_mean(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r00", 4.0))
-    store.land(landing(store, "r01", 1000.0, problems=("it was late",)))
+    store.commit_run(pending_run(store, "r00", 4.0))
+    store.commit_run(pending_run(store, "r01", 1000.0, problems=("it was late",)))
     (row,) = store.table("c1")
     assert (row.mean, row.sd, row.n) == (4.0, None, 1)
-    store.land(landing(store, "r01", 6.0, attempt=2))
+    store.commit_run(pending_run(store, "r01", 6.0, attempt=2))
     (row,) = store.table("c1")
     assert (row.mean, row.n) == (5.0, 2)
     assert row.sd == pytest.approx(2**0.5)
@@ -193,8 +193,8 @@ def test_invalid_runs_stay_out_of_every_mean(store: Store) -> None:
 def test_campaigns_count_their_valid_runs_and_share_them(store: Store) -> None:
     begin(store)
     begin(store, id="c2", name="other")
-    store.land(landing(store, "r00", 4.0))
-    store.land(landing(store, "r10", 4.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r00", 4.0))
+    store.commit_run(pending_run(store, "r10", 4.0, problems=("late",)))
     assert {row.id: (row.runs, row.valid) for row in store.campaigns()} == {"c1": (4, 1), "c2": (4, 1)}
     campaign = store.campaign("c1")
     assert campaign is not None
@@ -224,24 +224,24 @@ def test_a_campaign_that_begins_again_runs_as_its_file_is_now(store: Store) -> N
 def test_many_writers_wait_for_each_other(store: Store, tmp_path: Path) -> None:
     begin(store)
     other = opened(tmp_path)
-    landings = [landing(store, f"run{number}", float(number)) for number in range(20)]
+    pending_runs = [pending_run(store, f"run{number}", float(number)) for number in range(20)]
 
-    def land_some(into: Store, some: list[Landing]) -> None:
+    def commit_some(into: Store, some: list[PendingRun]) -> None:
         for entry in some:
-            into.land(entry)
+            into.commit_run(entry)
 
-    at_once(lambda: land_some(store, landings[::2]), lambda: land_some(other, landings[1::2]))
+    at_once(lambda: commit_some(store, pending_runs[::2]), lambda: commit_some(other, pending_runs[1::2]))
     assert len(store.valid_runs([f"run{number}" for number in range(20)])) == 20
 
 
 def test_what_is_read_in_a_moment_is_of_one_moment(store: Store, tmp_path: Path) -> None:
     begin(store)
-    store.land(landing(store, "r00", 1.0))
+    store.commit_run(pending_run(store, "r00", 1.0))
     other = opened(tmp_path)
 
     with store.moment():
         before = store.campaigns()
-        at_once(lambda: other.land(landing(other, "r01", 2.0)))
+        at_once(lambda: other.commit_run(pending_run(other, "r01", 2.0)))
         assert store.campaigns() == before
     assert [row.valid for row in store.campaigns()] == [2]
     assert [row.valid for row in before] == [1]
@@ -257,18 +257,18 @@ def test_many_open_a_new_store_at_once(tmp_path: Path) -> None:
 
 
 def test_each_try_of_a_run_is_put_together_in_a_folder_of_its_own(store: Store) -> None:
-    first = store.incoming("r00")
+    first = store.staging_folder("r00")
     (first / "cell.log").touch()
-    second = store.incoming("r00")
+    second = store.staging_folder("r00")
     assert list(second.iterdir()) == []
     assert (first / "cell.log").exists()
 
 
 def test_leftovers_of_dead_runners_are_swept(store: Store) -> None:
-    mine = store.incoming("r00")
+    mine = store.staging_folder("r00")
     dead = store.folder / "incoming" / "r01-999999999"
     dead.mkdir()
-    store.sweep_incoming()
+    store.sweep()
     assert mine.exists()
     assert not dead.exists()
 
@@ -301,18 +301,18 @@ def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path)
 
 def test_the_first_valid_result_stays_until_another_valid_one_replaces_it(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r00", 4.0))
-    second = landing(store, "r00", 5.0)
+    store.commit_run(pending_run(store, "r00", 4.0))
+    second = pending_run(store, "r00", 5.0)
     (second.folder / "captures/a.pcap").write_bytes(b"other")
-    store.land(second)
+    store.commit_run(second)
     assert not second.folder.exists()
-    store.land(landing(store, "r00", 9.0, problems=("late",), attempt=2))
-    store.land(landing(store, "r00", 9.0, problems=("late",)), replaces=True)
+    store.commit_run(pending_run(store, "r00", 9.0, problems=("late",), attempt=2))
+    store.commit_run(pending_run(store, "r00", 9.0, problems=("late",)), replaces=True)
     assert [(run_of(store, "r00").state, row.value) for row in store.values("c1")] == [("valid", 4.0)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
-    other = landing(store, "r00", 5.0)
+    other = pending_run(store, "r00", 5.0)
     (other.folder / "captures/a.pcap").write_bytes(b"other")
-    store.land(other, replaces=True)
+    store.commit_run(other, replaces=True)
     assert [row.value for row in store.values("c1")] == [5.0]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"other"
 
@@ -320,13 +320,13 @@ def test_the_first_valid_result_stays_until_another_valid_one_replaces_it(store:
 def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(now_s=0.0)
     clock.time = lambda: clock.now_s
-    monkeypatch.setattr("analysis.store.landing.time", clock)
+    monkeypatch.setattr("analysis.store.commit.time", clock)
     begin(store)
     for clock.now_s, value in ((1.0, 4.0), (2.0, 5.0), (3.0, 6.0)):
-        store.land(landing(store, "r00", value), replaces=True)
+        store.commit_run(pending_run(store, "r00", value), replaces=True)
     clock.now_s = 4.0
-    store.land(landing(store, "r11", 9.0))
-    store.land(landing(store, "r01", 1000.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r11", 9.0))
+    store.commit_run(pending_run(store, "r01", 1000.0, problems=("late",)))
     then = [[(row.run_id, row.value) for row in store.values_at("c1", at_s)] for at_s in (0.5, 1.5, 2.5, 3.5)]
     assert then == [[], [("r00", 4.0)], [("r00", 5.0)], [("r00", 6.0)]]
     now = store.values_at("c1", clock.now_s)
@@ -337,7 +337,7 @@ def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pyte
 def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) -> None:
     begin(store)
     for value in (4.0, 5.0):
-        store.land(landing(store, "r00", value), replaces=True)
+        store.commit_run(pending_run(store, "r00", value), replaces=True)
     (now,) = store.values_at("c1", time.time())
     assert [row.value for row in store.values_at("c1", now.landed)] == [5.0]
 
@@ -346,8 +346,8 @@ def test_at_the_moment_of_its_replacement_a_run_has_its_new_value(store: Store) 
 def test_files_without_place_spare_the_old_run(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--force with a place that fails midway."""
     begin(store)
-    store.land(landing(store, "r00", 1.0))
-    again = landing(store, "r00", 2.0)
+    store.commit_run(pending_run(store, "r00", 1.0))
+    again = pending_run(store, "r00", 2.0)
     (again.folder / "captures/a.pcap").write_bytes(b"other")
     put_file, refused = LocalFileSystem.put_file, [True]
 
@@ -358,10 +358,10 @@ def test_files_without_place_spare_the_old_run(store: Store, tmp_path: Path, mon
 
     monkeypatch.setattr(LocalFileSystem, "put_file", failing)
     with pytest.raises(StoreError, match="cannot be put to .*503"):
-        store.land(again, replaces=True)
+        store.commit_run(again, replaces=True)
     assert [row.value for row in store.run("r00").metrics] == [1.0]  # type: ignore[union-attr]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
-    store.land(again, replaces=True)
+    store.commit_run(again, replaces=True)
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"other"
     assert len(list((tmp_path / "artefacts/runs/r0/r00").iterdir())) == 1
 
@@ -371,9 +371,9 @@ def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> N
     stores = [opened(tmp_path) for _ in range(4)]
     calls = []
     for number, entry in enumerate(stores):
-        made = landing(store, "r00", float(number))
+        made = pending_run(store, "r00", float(number))
         own = made.folder.rename(made.folder.with_name(f"r00-{number}"))
-        calls.append(partial(entry.land, replace(made, folder=own)))
+        calls.append(partial(entry.commit_run, replace(made, folder=own)))
     at_once(*calls)
     assert store.valid_runs(["r00"]) == {"r00"}
     assert (store.run_folder("r00") / "captures/a.pcap").exists()
@@ -382,27 +382,27 @@ def test_two_land_one_run_and_the_first_stays(store: Store, tmp_path: Path) -> N
 
 
 def test_what_a_failed_try_left_stays_until_the_run_is_valid(store: Store, tmp_path: Path) -> None:
-    folder = store.incoming("r00")
+    folder = store.staging_folder("r00")
     (folder / "agent.log").write_text("oh")
     store.note_failure("r00", 2, "it broke", folder)
     left = store.failed_folder("r00")
     assert left is not None
     assert left.startswith(str(tmp_path / "results") if POSTGRESQL is None else f"file://{tmp_path}/artefacts/failed")
-    for name, text in (("reason.txt", "try 2: it broke\n"), ("agent.log", "oh")):
+    for name, text in (("reason.txt", "attempt 2: it broke\n"), ("agent.log", "oh")):
         with fsspec.open(f"{left}/{name}", "rt") as kept:
             assert kept.read() == text
     assert store.tried_runs(["r00", "r01"]) == {"r00"}
     assert store.last_problems(["r00", "r01"]) == {"r00": ["it broke"]}
-    store.land(landing(store, "r00", 1.0))
+    store.commit_run(pending_run(store, "r00", 1.0))
     assert store.failed_folder("r00") is None
     assert store.tried_runs(["r00", "r01"]) == set()
 
 
 def test_values_and_history_are_of_valid_runs(store: Store) -> None:
     begin(store)
-    store.land(landing(store, "r00", 4.0))
-    store.land(landing(store, "r11", 6.0))
-    store.land(landing(store, "r01", 9.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r00", 4.0))
+    store.commit_run(pending_run(store, "r11", 6.0))
+    store.commit_run(pending_run(store, "r01", 9.0, problems=("late",)))
     assert [(row.point, row.repetition, row.value) for row in store.values("c1")] == [(0, 0, 4.0), (1, 1, 6.0)]
     assert store.values("c1")[0].seed == 1
     history = store.history("emulated")
@@ -411,8 +411,8 @@ def test_values_and_history_are_of_valid_runs(store: Store) -> None:
 
 
 def test_a_seed_of_48_bits_has_room(store: Store) -> None:
-    made = landing(store, "r00", 4.0)
-    store.land(replace(made, documents=Documents({"seed": 2**48 - 1, "duration_s": 3.0}, {})))
+    made = pending_run(store, "r00", 4.0)
+    store.commit_run(replace(made, documents=Documents({"seed": 2**48 - 1, "duration_s": 3.0}, {})))
     run = run_of(store, "r00")
     assert run.seed == 2**48 - 1
 
@@ -509,7 +509,7 @@ import os, sys
 from analysis.store import Store
 os.getpid = lambda: 999999999  # no process here has this id: as if it were another host's
 store = Store.open(sys.argv[1])
-print(store.incoming("r01"), flush=True)
+print(store.staging_folder("r01"), flush=True)
 sys.stdin.read()
 """
 
@@ -523,23 +523,23 @@ def test_a_folder_of_a_live_process_of_another_host_is_kept(store: Store) -> Non
     try:
         assert other.stdout is not None
         theirs = Path(other.stdout.readline().strip())
-        store.sweep_incoming()
+        store.sweep()
         assert theirs.exists()
     finally:
         other.kill()
         other.wait()
-    store.sweep_incoming()
+    store.sweep()
     assert not theirs.exists()
 
 
 @of_sqlite
 def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id_now(store: Store) -> None:
     other = opened(store.folder.parent)
-    theirs = other.incoming("r01")
-    store.sweep_incoming()
+    theirs = other.staging_folder("r01")
+    store.sweep()
     assert theirs.exists()
     other.close()
-    store.sweep_incoming()
+    store.sweep()
     assert not theirs.exists()
     assert not list((store.folder / "assembling").iterdir())
 

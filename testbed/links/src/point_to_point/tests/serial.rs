@@ -257,10 +257,10 @@ fn damage_within_a_frame_passes_slip_and_not_ppp() {
 #[test]
 fn options_of_a_serial_line_are_checked() {
     for (options, said) in [
-        (json!({"header_compression": "vj"}), "none of none, cslip, cslip-acks, rfc1144"),
+        (json!({"header_compression": "vj"}), "not one of none, cslip, cslip-acks, rfc1144"),
         (json!({"slots": 0}), "not between 1 and 256"),
         (json!({"bits_per_byte": 9}), "bits_per_byte must be 8 (synchronous line) or 10"),
-        (json!({"framing": "hdlc"}), "none of none, slip, ppp"),
+        (json!({"framing": "hdlc"}), "not one of none, slip, ppp"),
     ] {
         let why = crate::testing::build(&modem(options, json!({})), 1).err().expect("refused");
         assert!(why.to_string().contains(said), "{why}");
@@ -393,7 +393,7 @@ fn what_a_line_with_a_clock_does_not_have_is_refused() {
     assert!(refused(json!({"jitter_s": 0.01})).to_string().contains("has no jitter"));
     assert!(refused(json!({"schedule": [{"at_s": 1.0, "jitter_s": 0.01}]})).to_string().contains("has no jitter"));
     let both = json!({"options": {"clock_tick_s": 0.01, "device_buffer_bytes": 3328}});
-    assert!(refused(both).to_string().contains("device_buffer_bytes of a modem: not both"));
+    assert!(refused(both).to_string().contains("device_buffer_bytes (of a modem) exclude each other"));
     assert_eq!(
         crate::simulated_only(&ticking(json!({}))).as_deref(),
         Some("link 'line': clock_tick_s is for simulation only")

@@ -1,4 +1,4 @@
-"""How a run lands in the store: its files, then one transaction."""
+"""Commits runs to the store: the files first, then one transaction."""
 
 from __future__ import annotations
 
@@ -22,68 +22,67 @@ from analysis.store.schema import attempt, file, metric, replaced, run
 
 
 @dataclass(frozen=True)
-class Landing:
-    """A finished run on its way into the store."""
+class PendingRun:
+    """A finished run that is not in the store yet."""
 
     run_id: str
     backend: str
     documents: Documents
     metrics: Sequence[MetricValue]
-    #: What makes it invalid; empty: it is valid.
+    #: Why it is invalid; empty: it is valid.
     problems: Sequence[str]
     attempt: int
     #: Its files; the folder moves into the store.
     folder: Path
-    #: When the result landed that was measured again to give this one; None: the run was made.
+    #: When the result was committed whose captures were measured again for this one; None: this is a new run.
     measured_again: float | None = None
 
 
-def land(database: Database, artefacts: Artefacts, landing: Landing, replaces: bool = False) -> bool:
+def commit_run(database: Database, artefacts: Artefacts, pending: PendingRun, replaces: bool = False) -> bool:
     """Stores a run: files first, then one transaction. It is not visible before; a crash leaves nothing visible.
 
-    An invalid run is kept until a valid one with the same id takes its place; it never replaces a valid one. With
-    `replaces`, a valid one takes the place of a valid one. A run that was measured again takes the place of the result
-    that was measured, and of no other.
+    An invalid run is kept until a valid one with the same id replaces it. It never replaces a valid one. A valid run
+    replaces a valid one only with `replaces`. A run that was measured again replaces only the result that was measured.
 
     Returns:
         Whether the run is in the store now.
 
     Raises:
-        StoreError: the files have no place. The store is as it was.
+        StoreError: the files cannot be stored. The store is unchanged.
     """
-    return land_together(database, artefacts, [landing], replaces)[0]
+    return commit_runs(database, artefacts, [pending], replaces)[0]
 
 
-def land_together(
+def commit_runs(
     database: Database,
     artefacts: Artefacts,
-    landings: Sequence[Landing],
+    pending_runs: Sequence[PendingRun],
     replaces: bool = False,
     also: Callable[[sa.Connection], None] = lambda connection: None,
 ) -> list[bool]:
-    """Stores runs as `land` does, all of them or none.
+    """Stores runs as `commit_run` does, all of them or none.
 
     Args:
         database: of the store.
         artefacts: of the store.
-        landings: the runs.
-        replaces: as for `land`.
-        also: what else the transaction writes, at its end.
+        pending_runs: the runs.
+        replaces: as for `commit_run`.
+        also: further writes at the end of the transaction.
     """
-    prepared = [(landing, _rows(landing)) for landing in landings]
-    #: Of each landed run: its version, and the stale versions of its files.
+    prepared = [(pending, _rows(pending)) for pending in pending_runs]
+    #: Of each committed run: its version, and the stale versions of its files.
     moved: dict[str, tuple[str, Sequence[str]]] = {}
     try:
-        # Two machines may land one run.
-        with database.writing(*sorted(landing.run_id for landing in landings)) as connection:
-            for landing, rows in prepared:
-                if not _enter(connection, database, landing, rows, replaces):
-                    shutil.rmtree(landing.folder, ignore_errors=True)
+        # Two machines may commit the same run.
+        with database.writing(*sorted(pending.run_id for pending in pending_runs)) as connection:
+            for pending, rows in prepared:
+                if not _enter(connection, database, pending, rows, replaces):
+                    shutil.rmtree(pending.folder, ignore_errors=True)
                     continue
                 # Inside the transaction: a row without its files can then never be seen, and a folder without its row
-                # is simply replaced by the next landing.
+                # is simply replaced by the next commit.
                 version = str(rows.run["landed"])
-                moved[landing.run_id] = (version, artefacts.put(landing.run_id, landing.folder, version))
+                moved[pending.run_id] = (version, artefacts.put(pending.run_id, pending.folder, version))
             also(connection)
     except BaseException as error:
         for run_id, (version, stale) in moved.items():
@@ -94,15 +93,15 @@ def land_together(
             ) from error
         raise
     for run_id, (_, stale) in moved.items():
-        # The earlier files are needed until the row with the new version counts.
+        # Readers need the earlier files until the row with the new version is visible.
         artefacts.discard(run_id, stale)
-    for landing in landings:
-        if landing.run_id in moved and not landing.problems:
+    for pending in pending_runs:
+        if pending.run_id in moved and not pending.problems:
             try:
-                artefacts.remove_failed(landing.run_id)
+                artefacts.remove_failed(pending.run_id)
             except ArtefactError as error:
                 raise StoreError(str(error)) from error
-    return [landing.run_id in moved for landing in landings]
+    return [pending.run_id in moved for pending in pending_runs]
 
 
 class _Rows(NamedTuple):
@@ -113,40 +112,40 @@ class _Rows(NamedTuple):
     files: list[dict[str, Value]]
 
 
-def _rows(landing: Landing) -> _Rows:
+def _rows(pending: PendingRun) -> _Rows:
     """The rows of a run, with their checksums."""
     metrics, metrics_sum = list[dict[str, Value]](), 0
-    for value in landing.metrics:
+    for value in pending.metrics:
         if math.isfinite(value.value):
-            # Plain types: ascii() of others is another one.
-            row = (landing.run_id, str(value.metric), str(value.subject), float(value.value), str(value.unit))
+            # Plain types: NumPy's have another ascii(), and so another checksum.
+            row = (pending.run_id, str(value.metric), str(value.subject), float(value.value), str(value.unit))
             metrics.append({**_named(checksums.OF_METRIC, row), "checksum": (checksum := checksums.of(*row))})
             metrics_sum += checksum
     files = [
-        (landing.run_id, *_described(path, landing.folder))
-        for path in sorted(landing.folder.rglob("*"))
+        (pending.run_id, *_described(path, pending.folder))
+        for path in sorted(pending.folder.rglob("*"))
         if path.is_file()
     ]
-    scenario = dict(landing.documents.scenario_document)
-    manifest = dict(landing.documents.manifest_document)
+    scenario = dict(pending.documents.scenario_document)
+    manifest = dict(pending.documents.manifest_document)
     values = (
-        str(landing.backend),
+        str(pending.backend),
         scenario["seed"],
         float(scenario["duration_s"]),
-        "invalid" if landing.problems else "valid",
-        list(landing.problems),
-        landing.attempt,
+        "invalid" if pending.problems else "valid",
+        list(pending.problems),
+        pending.attempt,
         time.time(),
         checksums.of_documents(scenario, manifest),
         metrics_sum,
         sum(checksums.of(*row) for row in files),
     )
     run_row = {
-        "id": landing.run_id,
+        "id": pending.run_id,
         **_named(checksums.OF_RUN, values),
         "scenario": scenario,
         "manifest": manifest,
-        "checksum": checksums.of_run(landing.run_id, values),
+        "checksum": checksums.of_run(pending.run_id, values),
     }
     return _Rows(run_row, metrics, [_named(checksums.OF_FILE, row) for row in files])
 
@@ -155,22 +154,22 @@ def _named(columns: Sequence[sa.Column[Any]], values: Sequence[Any]) -> dict[str
     return {column.name: value for column, value in zip(columns, values, strict=True)}
 
 
-def _enter(connection: sa.Connection, database: Database, landing: Landing, rows: _Rows, replaces: bool) -> bool:
+def _enter(connection: sa.Connection, database: Database, pending: PendingRun, rows: _Rows, replaces: bool) -> bool:
     """Writes the rows of a run, unless what is there stays. Returns whether they were written."""
-    before = connection.execute(sa.select(run.c.state, run.c.landed).where(run.c.id == landing.run_id)).first()
-    known = None if before is None else before.state
-    if landing.measured_again is not None and (before is None or before.landed != landing.measured_again):
-        # Somebody made the run again meanwhile.
+    before = connection.execute(sa.select(run.c.state, run.c.landed).where(run.c.id == pending.run_id)).first()
+    state_before = None if before is None else before.state
+    if pending.measured_again is not None and (before is None or before.landed != pending.measured_again):
+        # The run was repeated meanwhile.
         return False
-    if landing.problems and landing.measured_again is None:
-        carried = {row.metric: row.value for row in landing.metrics if not row.subject}.get("aggregate_throughput")
-        note_attempt(connection, landing.run_id, landing.attempt, "invalid", landing.problems, carried)
-    if known == "valid" and (landing.problems or not replaces):
+    if pending.problems and pending.measured_again is None:
+        carried = {row.metric: row.value for row in pending.metrics if not row.subject}.get("aggregate_throughput")
+        note_attempt(connection, pending.run_id, pending.attempt, "invalid", pending.problems, carried)
+    if state_before == "valid" and (pending.problems or not replaces):
         return False
-    if known == "valid":
-        _keep_values(connection, database, landing.run_id, rows.run["landed"])
-    if known is not None:
-        connection.execute(sa.delete(run).where(run.c.id == landing.run_id))
+    if state_before == "valid":
+        _keep_values(connection, database, pending.run_id, rows.run["landed"])
+    if state_before is not None:
+        connection.execute(sa.delete(run).where(run.c.id == pending.run_id))
     connection.execute(sa.insert(run).values(rows.run))
     database.insert(connection, metric, rows.metrics)
     database.insert(connection, file, rows.files)
@@ -178,14 +177,14 @@ def _enter(connection: sa.Connection, database: Database, landing: Landing, rows
 
 
 def _keep_values(connection: sa.Connection, database: Database, run_id: str, until: float) -> None:
-    """Notes what a result said that is about to be replaced. What is damaged is not kept."""
+    """Keeps the values of a result that is about to be replaced, without those whose checksum is wrong."""
     landed, seed = connection.execute(sa.select(run.c.landed, run.c.seed).where(run.c.id == run_id)).one()
     rows = connection.execute(sa.select(*checksums.OF_METRIC, metric.c.checksum).where(metric.c.run_id == run_id))
     kept: list[dict[str, Value]] = []
     for *values, checksum in rows:
         if checksums.of(*values) == checksum:
-            given = _named(checksums.OF_METRIC, values) | {"landed": landed, "until": until, "seed": seed}
-            row = {column.name: given[column.name] for column in checksums.OF_REPLACED}
+            fields = _named(checksums.OF_METRIC, values) | {"landed": landed, "until": until, "seed": seed}
+            row = {column.name: fields[column.name] for column in checksums.OF_REPLACED}
             kept.append(row | {"checksum": checksums.of(*row.values())})
     database.insert(connection, replaced, kept)
 
@@ -198,7 +197,7 @@ def note_attempt(
     problems: Sequence[str],
     throughput_bps: float | None = None,
 ) -> None:
-    """Notes an attempt that gave no valid result, with its aggregate throughput if that was measured."""
+    """Records an attempt without a valid result, with its aggregate throughput if that was measured."""
     row = {
         "run_id": run_id,
         "number": number,

@@ -1,4 +1,4 @@
-"""Folders in which runs are assembled before they land in the store, and the removal of those that were abandoned.
+"""Folders in which runs are assembled before they are committed, and the removal of abandoned ones.
 
 A store that assembles runs holds a lock on a file of its own, `assembling/OWNER.lock`, and names its folders
 `incoming/RUN-OWNER-NUMBER-PID`. The kernel releases the lock when the process ends, on whichever host it ran. So a
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 
-class Incoming:
+class StagingArea:
     """The folders of one open store.
 
     Args:
@@ -28,7 +28,7 @@ class Incoming:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._incoming = folder / "incoming"
+        self._staging = folder / "incoming"
         self._locks = folder / "assembling"
         self._numbers = itertools.count()
         self._owner = secrets.token_hex(6)
@@ -46,7 +46,7 @@ class Incoming:
         with self._threads:
             self._locked()
             # The site finds the folder of a process that it started by the id at the end.
-            folder = self._incoming / f"{run_id}-{self._owner}-{next(self._numbers)}-{os.getpid()}"
+            folder = self._staging / f"{run_id}-{self._owner}-{next(self._numbers)}-{os.getpid()}"
         folder.mkdir(parents=True)
         return folder
 
@@ -54,7 +54,7 @@ class Incoming:
         """Removes the folders of processes that have ended."""
         with self._exclusively():
             alive: dict[str, bool] = {}
-            for folder in self._incoming.iterdir():
+            for folder in self._staging.iterdir():
                 owner = folder.name.split("-")[-3] if folder.name.count("-") >= 3 else ""
                 if owner not in alive:
                     alive[owner] = self.is_alive(owner)

@@ -1,4 +1,4 @@
-"""What happened in a run, for the top of its page: what each flow is judged by, and which queues dropped packets."""
+"""Summary of a run for the top of its page: the main metrics of each flow, and the queues that dropped packets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from testbed import units
 from testbed.report import DROPS, Report
 from testbed.scenario import Scenario
 
-#: Metrics that say what happened to a flow, the first ones first; a flow's row shows those that it has.
+#: Main metrics of a flow, in the order of its row.
 OUTCOMES = (
     "call_rating",
     "call_delay",
@@ -28,40 +28,40 @@ OUTCOMES = (
     "retransmissions",
     "coarse_timeouts",
 )
-#: Metrics of a flow in its row, flows, and queues.
+#: Limits of the summary: metrics in a flow's row, flows, and queues.
 MOST_OUTCOMES, MOST_FLOWS, MOST_QUEUES = 4, 8, 4
 
 
 @dataclass(frozen=True)
-class FlowStory:
-    """A flow, and what happened to it."""
+class FlowSummary:
+    """A flow and its main metrics."""
 
     name: str
     kind: str
     sender: str
     receiver: str
-    #: Title and value of each outcome.
+    #: Title and value of each metric.
     outcomes: list[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class Story:
-    """The run in words."""
+class RunSummary:
+    """The summary of a run."""
 
-    flows: list[FlowStory]
+    flows: list[FlowSummary]
     #: Flows that are not listed.
     more_flows: int
-    #: Sentences on the queues that dropped or marked packets, the most drops first; one that says there were none.
+    #: Sentences on the queues that dropped or marked packets, the most drops first; without any, one that says so.
     queues: list[str]
 
 
-def tell(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None) -> Story:
-    """The story of a run."""
+def summarize(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None) -> RunSummary:
+    """Summarizes a run."""
     values = {(row.name, row.subject): row for row in metrics}
     flows = []
     for flow in scenario.workload[:MOST_FLOWS]:
         rows = [values[name, flow.name] for name in OUTCOMES if (name, flow.name) in values]
-        # A probe, a call and a video send at a rate of their own.
+        # A probe, a call and a video send at a fixed rate.
         if any(row.name.startswith(("latency", "call", "video")) for row in rows):
             rows = [row for row in rows if row.name != "throughput"]
         line = limiting_line(scenario, flow)
@@ -73,14 +73,14 @@ def tell(scenario: Scenario, metrics: Sequence[MetricRow], report: Report | None
                 share = units.show(row.value / rate_bps, "fraction")
                 text += f", {share} of {units.show(rate_bps, 'rate')} ({line.name.replace('/', ' ')})"
             outcomes.append((METRICS[row.name].title, text))
-        flows.append(FlowStory(flow.name, flow.kind, flow.from_, flow.to, outcomes))
-    return Story(flows, max(len(scenario.workload) - MOST_FLOWS, 0), _queues(report))
+        flows.append(FlowSummary(flow.name, flow.kind, flow.from_, flow.to, outcomes))
+    return RunSummary(flows, max(len(scenario.workload) - MOST_FLOWS, 0), _queues(report))
 
 
 def _queues(report: Report | None) -> list[str]:
     directions = [*report.directions()] if report else []
     if not directions:
-        # Imported captures know no queue.
+        # Imported captures have no queues.
         return []
     sentences = []
     for link, direction, counters in directions:

@@ -1,4 +1,4 @@
-"""Runs that land together: all of them or none."""
+"""Runs that are committed together: all of them or none."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from analysis.store import Store, StoreError, StoreFailed, checksums
 from analysis.store.artefacts import LocalArtefacts
 from analysis.store.rows import NewCampaign
-from tests.unit.analysis.store.conftest import campaign_fields, landing
+from tests.unit.analysis.store.conftest import campaign_fields, pending_run
 
 MEMBERS = [(0, 0, "r00"), (0, 1, "r01")]
 
 
-def land(store: Store) -> int:
-    landings = [landing(store, run_id, 1e6) for _, _, run_id in MEMBERS]
-    return store.land_campaign(NewCampaign(**campaign_fields()), [[("stack", "reno")]], MEMBERS, landings)
+def commit(store: Store) -> int:
+    pending_runs = [pending_run(store, run_id, 1e6) for _, _, run_id in MEMBERS]
+    return store.commit_campaign(NewCampaign(**campaign_fields()), [[("stack", "reno")]], MEMBERS, pending_runs)
 
 
 def fails_at_second_files(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
@@ -43,13 +43,13 @@ def fails_at_last_rows(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
 def test_a_full_disk_leaves_nothing_and_what_was_there_stays(
     store: Store, monkeypatch: pytest.MonkeyPatch, fails: Callable[[pytest.MonkeyPatch, Store], None]
 ) -> None:
-    store.land(landing(store, "r00", 5.0, problems=("late",)))
+    store.commit_run(pending_run(store, "r00", 5.0, problems=("late",)))
     (before,) = store.run_ids("")
     kept = store.run(before)
     with monkeypatch.context() as patch:
         fails(patch, store)
         with pytest.raises(StoreError):
-            land(store)
+            commit(store)
     assert store.campaign_ids() == []
     assert store.run_ids("") == [before]
     assert store.run(before) == kept
@@ -59,7 +59,7 @@ def test_a_full_disk_leaves_nothing_and_what_was_there_stays(
 
 
 def test_everything_lands(store: Store) -> None:
-    assert land(store) == 2
+    assert commit(store) == 2
     campaign = store.campaign("c1")
     assert campaign is not None
     assert (campaign.state, campaign.valid) == ("complete", 2)

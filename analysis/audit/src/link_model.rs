@@ -1,4 +1,4 @@
-//! The declared line: how long each packet takes, and what of it can be computed from headers.
+//! The declared link: how long each packet takes, and what of it can be computed from headers.
 
 use backchannel_core::scenario::{DirectionSpec, LinkSpec, Options};
 
@@ -16,7 +16,7 @@ pub(crate) fn why_not_audited(link: &LinkSpec) -> Option<Unchecked> {
     let why = if link.ends.len() != 2 {
         "several stations share the medium"
     } else if !link.middleboxes.is_empty() {
-        "its middlebox makes and absorbs packets"
+        "its middlebox creates and absorbs packets"
     } else if link.kind == "kernel" {
         "a kernel shapes it and reports no drops"
     } else {
@@ -32,10 +32,10 @@ enum Compression {
     AckSizes,
 }
 
-/// One direction of a point-to-point line.
+/// One direction of a point-to-point link.
 #[derive(Clone, Debug)]
-pub(crate) struct Line {
-    /// `None`: the line only delays.
+pub(crate) struct LinkModel {
+    /// `None`: the link only delays.
     pub(crate) rate_bps: Option<u64>,
     pub(crate) delay_ns: i64,
     framing_bytes: u32,
@@ -46,7 +46,7 @@ pub(crate) struct Line {
     pub(crate) is_fifo: bool,
 }
 
-/// What the size of a packet on the line depends on.
+/// What the size of a packet on the link depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) bytes: u32,
@@ -80,13 +80,13 @@ fn flag(options: &Options, name: &str) -> bool {
     options.get(name).and_then(|value| value.as_bool()).unwrap_or(false)
 }
 
-impl Line {
+impl LinkModel {
     /// The direction as declared. The error says why its service times cannot be computed.
     pub(crate) fn declared(
         link: &LinkSpec,
         spec: &DirectionSpec,
         mechanisms: Mechanisms<'_>,
-    ) -> Result<Line, Unchecked> {
+    ) -> Result<LinkModel, Unchecked> {
         if link.kind != "point-to-point" {
             return Err(Unchecked(format!("the service time of a link of kind {} is not computed", link.kind)));
         }
@@ -113,7 +113,7 @@ impl Line {
         if mechanisms.holds_back(&spec.queue) {
             return Err(Unchecked("the queue holds packets back while the link is idle".into()));
         }
-        Ok(Line {
+        Ok(LinkModel {
             rate_bps: spec.rate_bps,
             delay_ns: (spec.delay_s * 1e9).round() as i64,
             framing_bytes: number(&link.options, "framing_bytes", 0.0) as u32,
@@ -124,7 +124,7 @@ impl Line {
         })
     }
 
-    /// Time of a packet on the line in nanoseconds.
+    /// Time of a packet on the link in nanoseconds.
     pub(crate) fn service_ns(&self, size: Size) -> i64 {
         let Some(rate_bps) = self.rate_bps else { return 0 };
         let mut bytes = size.bytes + self.framing_bytes;
