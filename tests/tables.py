@@ -66,7 +66,7 @@ def choices_of(paper: str) -> Iterator[str]:
         names = ", ".join(name.removeprefix(f"{paper}-") for name in choice.artefacts)
         fields = "<br>".join(f"`{field}`" for field in choice.fields)
         values = "<br>".join(_as_written(value) for value in choice.fields.values())
-        default = {"language": "the language's", "none": "-"}.get(choice.default, choice.default)
+        default = {"language": "default", "none": "-"}.get(choice.default, choice.default)
         yield f"| {names} | {fields} | {values} | {default} | {choice.by} | {choice.when} | {choice.reason} |\n"
 
 
