@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -121,7 +122,7 @@ def test_workloads_and_programs_use_ipv6(cell: Cell, tmp_path: Path) -> None:
     assert frames(tmp_path, "b-eth0", "udp && ipv6.plen == 24") > 20
     data = analysed(tmp_path, made, report)
     for name in ("probe", "ask", "page"):
-        exchanges = (tmp_path / f"applications/{name}.jsonl").read_text().splitlines()
+        exchanges = gzip.decompress((tmp_path / f"applications/{name}.jsonl.gz").read_bytes()).splitlines()
         assert len(exchanges) > 0, name
     assert sorted(flow.name for flow in data.flows if flow.connections.height) == ["ask", "own", "page"]
 

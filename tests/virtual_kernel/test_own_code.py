@@ -64,4 +64,4 @@ def test_a_control_that_the_kernel_exchanges_during_the_connection_fails_the_run
         assert done.returncode == 0, done.stderr
     else:
         assert done.returncode == 1
-        assert "the kernel uses congestion control 'dctcp-reno' in place of 'dctcp'" in done.stdout + done.stderr
+        assert "the kernel uses congestion control 'dctcp-reno' instead of 'dctcp'" in done.stdout + done.stderr

@@ -98,7 +98,9 @@ mod tests {
         };
         let message = without_panics(from_a_thread).unwrap_err();
         assert!(
-            message.to_string().contains("defect of Backchannel: queue of 3 is empty (agents/node/src/trace.rs:"),
+            message
+                .to_string()
+                .contains("internal error while reading this capture: queue of 3 is empty (agents/node/src/trace.rs:"),
             "{message}"
         );
         assert_eq!(without_panics(|| Err("no file".into())), Err("no file".into()));

@@ -23,10 +23,14 @@ pub enum Error {
 }
 
 impl Error {
-    /// No entry of this kind has this name. The message lists the first of these that exist.
+    /// No entry of this kind has this name. The message lists those that exist; of many those that begin most like it.
     pub fn unknown<'a>(kind: &'static str, name: &str, existing: impl Iterator<Item = &'a str>) -> Error {
         let mut names: Vec<_> = existing.collect();
         let more = names.len().saturating_sub(MOST_NAMED);
+        if more > 0 {
+            let alike = |other: &&str| other.bytes().zip(name.bytes()).take_while(|(one, two)| one == two).count();
+            names.sort_by_key(|other| std::cmp::Reverse(alike(other)));
+        }
         names.truncate(MOST_NAMED);
         let rest = if more == 0 { String::new() } else { format!(", and {more} more") };
         Error::Unknown(kind, name.to_owned(), names.join(", ") + &rest)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import statistics
 from itertools import pairwise
@@ -126,8 +127,8 @@ def test_the_wired_part_waits_while_the_wireless_one_times_out(tmp_path: Path) -
     (folder,) = (entry.parent for entry in (tmp_path / "results").glob("runs/*/*/manifest.json"))
     # A flow's telemetry counts from its start, that of links from the run's.
     start_ns = round(json.loads((folder / "scenario.json").read_text())["workload"][0]["start_s"] * 1e9)
-    wired = [{**row, "t_ns": row["t_ns"] + start_ns} for row in rows(folder / "telemetry" / "bulk.jsonl")]
-    wireless = [row for row in rows(folder / "telemetry" / "links.jsonl") if row.get("part") == "wireless"]
+    wired = [{**row, "t_ns": row["t_ns"] + start_ns} for row in rows(folder / "telemetry/bulk.jsonl.gz")]
+    wireless = [row for row in rows(folder / "telemetry/links.jsonl.gz") if row.get("part") == "wireless"]
     assert {row["event"] for row in wired} == {"ack"}
     timeouts = [row["t_ns"] for row in wireless if row["event"] == "coarse_timeout"]
     forward = json.loads((folder / "manifest.json").read_text())["report"]["driver"]["links"]["air"]["forward"]
@@ -143,7 +144,7 @@ def test_the_wired_part_waits_while_the_wireless_one_times_out(tmp_path: Path) -
 
 
 def rows(file: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in file.read_text().splitlines()]
+    return [json.loads(line) for line in gzip.decompress(file.read_bytes()).splitlines()]
 
 
 def test_a_part_has_any_stack_but_none_that_is_not_there(tmp_path: Path) -> None:

@@ -52,4 +52,4 @@ def test_another_one_that_the_kernel_takes_silently_is_refused(tmp_path: Path) -
     library = tmp_path / "kept.so"
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, LIBRARY], check=True)
     text = said(tmp_path, OTHER, LD_PRELOAD=str(library))
-    assert f"the kernel uses congestion control '{DEFAULT}' in place of '{OTHER}'" in text
+    assert f"the kernel uses congestion control '{DEFAULT}' instead of '{OTHER}'" in text
