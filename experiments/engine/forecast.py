@@ -252,15 +252,15 @@ def traffic(scenario: Scenario) -> Traffic:
     captured = crossings = sent = 0.0
     interfaces = [f"{end}:{link.name}" for link in scenario.links for end in link.ends]
     captures = sum(not scenario.capture.at or name in scenario.capture.at for name in interfaces)
-    ways = [(flow, route(scenario, flow.from_, flow.to)) for flow in scenario.workload]
+    ways = [(flow, route(scenario, flow.from_, flow.to), _offered_per_s(flow)) for flow in scenario.workload]
     load: dict[tuple[str, str], int] = {}
-    for flow, hops in ways:
-        if _offered_per_s(flow) < math.inf:
+    for _, hops, offered_per_s in ways:
+        if offered_per_s < math.inf:
             # It takes little of what the others fill.
             continue
         for link, direction in hops:
             load[link.name, direction] = load.get((link.name, direction), 0) + 1
-    for flow, hops in ways:
+    for flow, hops, offered_per_s in ways:
         if not hops:
             continue
         rate_bps = min(_rate_bps(link, side) / load.get((link.name, side), 1) for link, side in hops)
@@ -268,7 +268,7 @@ def traffic(scenario: Scenario) -> Traffic:
         # Acks of 40 bytes on the slowest reverse line limit the data rate.
         rate_bps = min(rate_bps, ack_bps / 320 * PER_ACK * PACKET_BYTES * 8 * 4)
         end_s = min(flow.stop_s or scenario.duration_s, scenario.duration_s)
-        packets = min(rate_bps / (8 * PACKET_BYTES), _offered_per_s(flow)) * max(end_s - flow.start_s, 0.0)
+        packets = min(rate_bps / (8 * PACKET_BYTES), offered_per_s) * max(end_s - flow.start_s, 0.0)
         if flow.bytes:
             packets = min(packets, flow.bytes / PACKET_BYTES)
         packets *= 1 + 1 / PER_ACK
@@ -281,13 +281,14 @@ def traffic(scenario: Scenario) -> Traffic:
 def _offered_per_s(flow: Flow) -> float:
     """Packets a second that a flow's application sends; infinite where only the line limits it."""
     params = registry.find("workload", flow.kind).params
-    options = {param.name: flow.options.get(param.name, param.default) for param in params}
+    # A workload of the user's own may have options of these names that are zero or absent.
+    options = {param.name: flow.options.get(param.name, param.default) or 0 for param in params}
     for name in ("interval_s", "frame_s"):
-        if name in options:
+        if options.get(name):
             return 1 / float(options[name])
-    if "distance_s" in options:
+    if options.get("distance_s") and options.get("mean_bytes"):
         return float(options["mean_bytes"]) / PACKET_BYTES / float(options["distance_s"])
-    if "rate_bps" in options:
+    if options.get("rate_bps"):
         size = options.get("packet_bytes") or options.get("write_bytes") or PACKET_BYTES
         return float(options["rate_bps"]) / 8 / float(size)
     return math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -20,7 +21,7 @@ from experiments.engine.forecast import (
     forecast,
     traffic,
 )
-from experiments.language import source
+from experiments.language import registry, source
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, expand, load
 from testbed import build_cache
@@ -83,6 +84,17 @@ def test_an_application_that_sends_little_does_not_fill_the_line(kind: str, pack
     captured = traffic(expand(source.parse("c.yaml", beside)).runs[0].scenario).captured
     own = 1e6 / 12_000 * 0.5 if kind == "kind: bulk" else packets
     assert captured == pytest.approx((1e6 / 12_000 * share + own) * 12 * 1.5 * 6)
+
+
+@pytest.mark.parametrize("name", ["interval_s", "distance_s", "rate_bps"])
+@pytest.mark.parametrize("default", [0.0, None])
+def test_an_option_of_ones_own_workload_that_is_zero_or_absent_limits_nothing(
+    monkeypatch: pytest.MonkeyPatch, name: str, default: float | None
+) -> None:
+    run = expand(source.parse("c.yaml", FILE.replace("BACKEND", "sim"))).runs[0].scenario
+    own = SimpleNamespace(params=[SimpleNamespace(name=name, default=default)])
+    monkeypatch.setattr(registry, "find", lambda _kind, _name: own)
+    assert traffic(run).captured == pytest.approx(1e6 / 12_000 * 12 * 1.5 * 6)
 
 
 def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None:
