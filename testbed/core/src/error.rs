@@ -29,7 +29,8 @@ impl Error {
         let more = names.len().saturating_sub(MOST_NAMED);
         if more > 0 {
             let alike = |other: &&str| other.bytes().zip(name.bytes()).take_while(|(one, two)| one == two).count();
-            names.sort_by_key(|other| std::cmp::Reverse(alike(other)));
+            // One letter in common says nothing.
+            names.sort_by_key(|other| std::cmp::Reverse(alike(other) / 2));
         }
         names.truncate(MOST_NAMED);
         let rest = if more == 0 { String::new() } else { format!(", and {more} more") };
