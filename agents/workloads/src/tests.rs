@@ -80,7 +80,7 @@ fn an_unknown_workload_and_a_wrong_option_are_refused() {
     let why = Application::new(&builtin(), &flow(r#"{"name":"x","kind":"cbd","from":"a","to":"b","port":9}"#), 1)
         .unwrap_err()
         .to_string();
-    assert!(why.contains("allowed: bulk, call, cbr"), "{why}");
+    assert!(why.contains("allowed: cbr, bulk, call"), "{why}");
     let why = Application::new(&builtin(), &flow(r#"{"name":"x","kind":"cbr","from":"a","to":"b","port":9}"#), 1)
         .unwrap_err()
         .to_string();

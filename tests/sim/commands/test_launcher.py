@@ -178,7 +178,8 @@ def test_pip_and_cargo_work_side_by_side(builder: Path) -> None:
     """Each waits until the other has begun."""
     (builder / ".venv/requirements.txt.installed").unlink()
     tools, environment = builder.parent / "bin", builder / ".venv/bin"
-    (tools / "sleep").symlink_to("/bin/sleep")
+    for tool in ("sleep", "nice"):
+        (tools / tool).symlink_to(f"/usr/bin/{tool}")
     meet = """
         : >"{root}/{mine}"
         for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
