@@ -38,8 +38,8 @@ from experiments.labels import (
 from experiments.language import campaign, registry, source, traps
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, load as load
+from experiments.language.own_code import with_crates_in_use as with_crates_in_use
 from experiments.language.problems import CampaignError as CampaignError, Problem as Problem
-from experiments.language.source import with_crates_in_use as with_crates_in_use
 from experiments.sessions import control
 from experiments.sessions.state import SessionControl, SessionState as SessionState
 from testbed import node_binary, units

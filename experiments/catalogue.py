@@ -9,8 +9,9 @@ from functools import cache
 from pathlib import Path
 
 from experiments.language import registry
+from experiments.language.located import Source
 from experiments.language.problems import CampaignError
-from experiments.language.source import Source, read
+from experiments.language.source import read
 
 #: Contains the campaign files; each paper has a folder in it.
 FOLDER = Path(__file__).parent

@@ -13,6 +13,7 @@ from experiments import exits, law_page, new_parts
 from experiments.commands.answer import Answer
 from experiments.commands.shared import fail
 from experiments.language import source
+from experiments.language.own_code import attached_crates
 from testbed import own_crates, own_nodes
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ def unpack(
 ) -> Answer[Sequence[documents.UnpackedCrate]]:
     """Write the code that is attached to a campaign file to a folder, to be read. Nothing is compiled or run."""
     unpacked = []
-    for name, crate in source.attached_crates(file):
+    for name, crate in attached_crates(source.read_file(file)):
         new_parts.unpack(crate, into / crate.name)
         unpacked.append({"name": name, "folder": str(into / crate.name)})
     lines = [f"{crate['name']}: {crate['folder']}" for crate in unpacked]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredCampaign
     from analysis.store import Store
     from experiments.language.campaign import Plan
-    from experiments.language.source import Source
+    from experiments.language.located import Source
     from experiments.results_table import Asked
 
 #: A command shows its progress after this time, in s; without a terminal, as one line every LINES_S.

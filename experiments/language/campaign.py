@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, overload
 
 from pydantic import ValidationError
 
-from experiments.language import checks, source
+from experiments.language import checks, located, sections, source
 from experiments.language.backends import Backend
 from experiments.language.fields import assign, look_up, resolve
 from experiments.language.messages import rejected
@@ -194,13 +194,13 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Plan:
     return expand(source.read(path), overrides)
 
 
-def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
+def expand(file: located.Source, overrides: Sequence[str] = ()) -> Plan:
     """Validates and expands a file that was read. Arguments and errors are those of `load`."""
     backend = str(file.values.get("backend", Backend.EMULATED))
     for text in overrides:
         field, _, value = text.partition("=")
         backend = value.strip() if field.strip() == "backend" else backend
-    file = source.for_backend(file, backend, list(Backend))
+    file = sections.for_backend(file, backend, list(Backend))
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # An override such as stack.sack needs the default stack.
@@ -277,7 +277,7 @@ def expand(file: source.Source, overrides: Sequence[str] = ()) -> Plan:
 class _Expansion:
     """Expands a file and collects all of its problems."""
 
-    def __init__(self, file: source.Source) -> None:
+    def __init__(self, file: located.Source) -> None:
         self._file = file
         self._problems: list[Problem] = []
         self._overridden: dict[FieldPath, str] = {}
@@ -375,7 +375,7 @@ class _Expansion:
 
     def _report_invalid(self, error: ValidationError, places: Places) -> None:
         """Reports every rejected value at its place: in the sweep, if the value is swept."""
-        extra = (SWEEP, source.INCLUDE, source.DEFAULTS, source.BACKENDS)
+        extra = (SWEEP, source.INCLUDE, sections.DEFAULTS, sections.BACKENDS)
         for path, message in rejected(error, Campaign, extra, missing=not self._sweep_failed):
             # A swept field may contain another swept field. The innermost has the value.
             swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)

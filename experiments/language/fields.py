@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from experiments.language import registry, source
+from experiments.language import located, registry
 from experiments.language.problems import dotted
 from experiments.language.yaml_text import FieldPath
 
@@ -62,8 +62,8 @@ def assign(values: dict[str, Any], path: FieldPath, value: Any) -> None:
         following = here.get(str(part))
         if following is None:
             following = {"policy": "droptail"} if part == "queue" else {}
-        elif isinstance(following, str) and part in source.MECHANISMS:
-            following = {source.MECHANISMS[str(part)]: following}
+        elif isinstance(following, str) and part in located.MECHANISMS:
+            following = {located.MECHANISMS[str(part)]: following}
         if not isinstance(following, dict | list):
             raise ValueError(f"{dotted(path[: depth + 1])} is '{following}', which has no fields")
         here[str(part)] = here = copy.copy(following)
@@ -72,6 +72,6 @@ def assign(values: dict[str, Any], path: FieldPath, value: Any) -> None:
         here[int(last)] = value
         return
     old = here.get(str(last))
-    if isinstance(value, str) and isinstance(old, dict) and last in source.MECHANISMS:
-        value = {**old, source.MECHANISMS[str(last)]: value}
+    if isinstance(value, str) and isinstance(old, dict) and last in located.MECHANISMS:
+        value = {**old, located.MECHANISMS[str(last)]: value}
     here[str(last)] = value

@@ -15,8 +15,8 @@ from typing import Any
 from experiments.language import registry
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan
+from experiments.language.located import Source
 from experiments.language.routes import PACKET_BYTES, Route, route
-from experiments.language.source import Source
 from experiments.language.yaml_text import FieldPath
 from testbed import fidelity, node_binary
 from testbed.kernel_tcp import is_kernel_stack

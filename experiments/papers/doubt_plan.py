@@ -18,7 +18,7 @@ from experiments.catalogue import read_named
 from experiments.engine import pace
 from experiments.engine.forecast import Forecaster
 from experiments.labels import duration_text
-from experiments.language import source
+from experiments.language import sections
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, expand
 from experiments.language.checks import nearest_in_simulation
@@ -99,7 +99,7 @@ def _simulated(file: Path, overrides: Sequence[str]) -> Change:
         _load(file, overrides, Backend.SIM)
         return Change("sim", "simulated", _loader(file, overrides, Backend.SIM))
     except CampaignError as problem:
-        values = source.for_backend(read_named(file), Backend.SIM, list(Backend)).values
+        values = sections.for_backend(read_named(file), Backend.SIM, list(Backend)).values
         stack = str(values.get("stack", "reno"))
         near = nearest_in_simulation(stack)
         if near == stack or any(text.startswith("stack=") for text in overrides):

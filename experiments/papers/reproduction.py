@@ -23,8 +23,10 @@ from experiments.inventory import read as read_inventory
 from experiments.language import registry
 from experiments.language.backends import Backend
 from experiments.language.campaign import Plan, Run, expand
+from experiments.language.located import Source
 from experiments.language.problems import CampaignError
-from experiments.language.source import BACKENDS, Source, read
+from experiments.language.sections import BACKENDS
+from experiments.language.source import read
 from experiments.papers import choices
 from experiments.papers.defaults import default_values
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.language import source
+from experiments.language import located, sections, source
 from experiments.language.backends import Backend
 from experiments.language.problems import CampaignError, Problem
 from experiments.search.expression import Expression
@@ -88,7 +88,7 @@ class SearchFile:
 
     name: str
     #: The campaign without sweep and question, for one point.
-    base: source.Source
+    base: located.Source
     axes: tuple[Axis, ...]
     question: Question
     #: Most repetitions of a point.
@@ -124,7 +124,7 @@ def read(path: Path) -> SearchFile:
     )
 
 
-def _problems(file: source.Source) -> Iterator[Problem]:
+def _problems(file: located.Source) -> Iterator[Problem]:
     values = file.values
     if "network" in values and not values.keys() & {"campaign", "axes"}:
         needed = "a search file names it as 'campaign', and has 'axes' and a 'question' (docs/search.md)"
@@ -201,8 +201,8 @@ def _number(text: str) -> float:
     raise ValueError(f"'{text.strip()}' is not a number, with a unit if it has one: 0.9, 100 kbit/s")
 
 
-def _base(path: Path) -> source.Source:
+def _base(path: Path) -> located.Source:
     """A campaign as one point in simulation."""
-    file = source.for_backend(source.read(path), Backend.SIM, list(Backend))
+    file = sections.for_backend(source.read(path), Backend.SIM, list(Backend))
     values = {key: value for key, value in copy.deepcopy(file.values).items() if key not in _LEFT_OUT}
     return replace(file, values={**values, "backend": str(Backend.SIM)})

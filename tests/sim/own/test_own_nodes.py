@@ -170,7 +170,8 @@ def test_a_crate_that_does_not_compile_is_reported_and_leaves_nothing(folder: Pa
     assert "own-policy does not compile:\nerror[E0061]" in done.stderr
     assert "own-policy/src/lib.rs" in done.stderr
     assert "Traceback" not in done.stderr
-    assert set(nodes.iterdir()) == before
+    # A scratch folder of a killed build, which another test left, is swept.
+    assert set(nodes.iterdir()) <= before
 
 
 def test_two_mechanisms_of_one_name_are_refused(folder: Path) -> None:

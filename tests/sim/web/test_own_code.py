@@ -11,7 +11,7 @@ import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import Store, requests
-from experiments.language import packed
+from experiments.language import attached
 from testbed import node_binary, own_crates, own_nodes
 from tests.conftest import backchannel
 from tests.support.campaign_texts import one_line
@@ -59,7 +59,7 @@ def test_a_text_that_names_the_folder_is_good_and_its_request_has_the_sources(
         request = requests.take(store, "a runner")
         assert request is not None
     # Whoever exports the campaign later has the code that made its runs.
-    assert packed.body_of(request.text, "./site-own") == crates[0].text
+    assert attached.body_of(request.text, "./site-own") == crates[0].text
 
 
 def test_a_wrong_parameter_has_its_line_and_range(visitor: FlaskClient) -> None:

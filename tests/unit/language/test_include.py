@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.language import files, packed, registry, source
+from experiments.language import attached, files, registry, source
 from experiments.language.campaign import Plan, expand, load
 from experiments.language.problems import CampaignError
 from tests.support.campaign_texts import one_line
@@ -131,10 +131,10 @@ def test_traces_are_attached_to_the_text(tmp_path: Path) -> None:
     spoilt = plan.text.replace("base64):\n# ", "base64):\n# ?")
     for wrong, reason in ((plan.text[:-60], "incomplete|damaged"), (spoilt, "damaged")):
         with pytest.raises(ValueError, match=reason):
-            [packed.body_of(wrong, name) for name in ("air.down", "air.up", "loss")]
-    endless = packed.attach("name: a", "big", "1\n" * files.MAX_FILE_BYTES)
+            [attached.body_of(wrong, name) for name in ("air.down", "air.up", "loss")]
+    endless = attached.attach("name: a", "big", "1\n" * files.MAX_FILE_BYTES)
     with pytest.raises(ValueError, match="larger than 8 MiB"):
-        packed.body_of(endless, "big")
+        attached.body_of(endless, "big")
 
 
 def test_every_option_that_names_a_file_is_attached() -> None:
