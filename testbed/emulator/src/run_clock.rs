@@ -19,8 +19,8 @@ pub enum RunTime {
 
 /// CLOCK_MONOTONIC as the event loop sees it.
 ///
-/// Virtual time stands still between two waits, and reading it costs a system call of 15 us, so it is read once after
-/// each wait. Real time passes, so it is read whenever it is asked for.
+/// Virtual time stands still between two waits, and reading it costs a system call, so it is read once after each wait,
+/// and not where the wait itself tells it. Real time passes, so it is read whenever it is asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RunClock {
     pub(crate) time: RunTime,
@@ -32,10 +32,10 @@ impl RunClock {
         RunClock { time, woken_ns: monotonic_ns() }
     }
 
-    /// Call after each wait.
-    pub(crate) fn on_wake(&mut self) {
+    /// Call after each wait. `until_ns`: when it should end, if it has ended by that and not by an event.
+    pub(crate) fn on_wake(&mut self, until_ns: Option<u64>) {
         if self.time == RunTime::Virtual {
-            self.woken_ns = monotonic_ns();
+            self.woken_ns = until_ns.unwrap_or_else(monotonic_ns);
         }
     }
 
@@ -67,8 +67,11 @@ mod tests {
         let before = clock.now_ns();
         std::thread::sleep(std::time::Duration::from_millis(1));
         assert_eq!(clock.now_ns(), before);
-        clock.on_wake();
+        clock.on_wake(None);
         assert!(clock.now_ns() >= before + 1_000_000);
+        let until_ns = clock.now_ns() + 7;
+        clock.on_wake(Some(until_ns));
+        assert_eq!(clock.now_ns(), until_ns);
     }
 
     #[test]

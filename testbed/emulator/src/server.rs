@@ -12,7 +12,7 @@ use backchannel_links::{Context, Fault, Registry};
 
 use crate::emulated_link::{service, EmulatedLink};
 use crate::interface::Interface;
-use crate::os::clock::{monotonic_ns, Timer};
+use crate::os::clock::monotonic_ns;
 use crate::os::link_layer::LinkLayer;
 use crate::os::process::{become_realtime, CpuWaits, Priority};
 use crate::os::wait::Epoll;
@@ -28,19 +28,16 @@ const MAX_REQUEST: usize = 64 << 20;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Source {
     Requests,
-    Timer,
     /// Interface at an end of a link.
     Interface(LinkId, Port),
 }
 
 impl Source {
     const REQUESTS: u64 = u64::MAX;
-    const TIMER: u64 = u64::MAX - 1;
 
     fn token(self) -> u64 {
         match self {
             Source::Requests => Source::REQUESTS,
-            Source::Timer => Source::TIMER,
             Source::Interface(link, port) => (link.place() as u64) << 16 | u64::from(port),
         }
     }
@@ -48,7 +45,6 @@ impl Source {
     fn of(token: u64) -> Source {
         match token {
             Source::REQUESTS => Source::Requests,
-            Source::TIMER => Source::Timer,
             interface => Source::Interface(LinkId::new((interface >> 16) as usize), interface as Port),
         }
     }
@@ -75,7 +71,6 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), Error> {
         agenda: BTreeSet::new(),
         scheduled: BTreeMap::new(),
         epoll: Epoll::new().or_system("cannot create an epoll descriptor")?,
-        timer: Timer::new().or_system("cannot create a timer")?,
         telemetry: None,
         pulse: Pulse::default(),
         realtime: become_realtime(Priority::Link),
@@ -85,7 +80,6 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), Error> {
     let stdin = io::stdin();
     rustix::io::ioctl_fionbio(&stdin, true).or_system("standard input cannot be polled")?;
     server.epoll.add(&stdin, Source::Requests.token()).or_system("cannot watch standard input")?;
-    server.epoll.add_for_changes(&server.timer, Source::Timer.token()).or_system("cannot watch the timer")?;
 
     let waits = CpuWaits::of_this_thread();
     let mut input = Vec::new();
@@ -93,15 +87,15 @@ pub fn serve(registry: &Registry, time: RunTime) -> Result<(), Error> {
     loop {
         let due = server.agenda.first().map(|(at, _)| server.clock.wake_for(*at));
         let pulse = server.pulse.next_ns().filter(|_| time == RunTime::Real);
-        server.timer.set(due.into_iter().chain(pulse).min());
-        server.epoll.wait(&mut tokens).or_system("cannot wait")?;
-        server.clock.on_wake();
+        let until = due.into_iter().chain(pulse).min();
+        let timeout = until.map(|at| at.saturating_sub(server.clock.now_ns()));
+        let passed = server.epoll.wait(&mut tokens, timeout).or_system("cannot wait")?;
+        server.clock.on_wake(until.filter(|_| passed));
         if time == RunTime::Real {
             server.pulse.on_wake(monotonic_ns(), || waits.total_ns());
         }
         for &token in &tokens {
             match Source::of(token) {
-                Source::Timer => server.timer.on_fired(),
                 Source::Requests => {
                     if !server.read_requests(&mut input)? {
                         return Ok(());
@@ -123,7 +117,6 @@ struct Server {
     /// The instant of each link in the agenda.
     scheduled: BTreeMap<LinkId, u64>,
     epoll: Epoll,
-    timer: Timer,
     telemetry: Option<Telemetry>,
     pulse: Pulse,
     realtime: bool,
@@ -351,12 +344,9 @@ mod tests {
 
     #[test]
     fn tokens_and_sources_correspond() {
-        for source in [
-            Source::Requests,
-            Source::Timer,
-            Source::Interface(LinkId::new(0), 0),
-            Source::Interface(LinkId::new(70_000), 65_535),
-        ] {
+        for source in
+            [Source::Requests, Source::Interface(LinkId::new(0), 0), Source::Interface(LinkId::new(70_000), 65_535)]
+        {
             assert_eq!(Source::of(source.token()), source);
         }
     }

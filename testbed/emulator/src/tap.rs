@@ -41,7 +41,11 @@ impl Tap {
                 .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
                 .open("/dev/net/tun")
                 .or_system("cannot open /dev/net/tun")?;
-            create_tap(&file, name, layer).or_system(format_args!("cannot create the TAP interface {name}"))?;
+            let kind = match layer {
+                LinkLayer::Ethernet => libc::IFF_TAP,
+                LinkLayer::Bare => libc::IFF_TUN,
+            };
+            create_tap(&file, name, kind).or_system(format_args!("cannot create the TAP interface {name}"))?;
             if let Some(mac) = mac {
                 set_mac(name, mac).or_system(format_args!("cannot set the MAC address of {name}"))?;
             }

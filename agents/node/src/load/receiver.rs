@@ -2,14 +2,13 @@
 
 use backchannel_core::scenario::Flow;
 use backchannel_core::Error;
-use backchannel_emulator::monotonic_ns;
 use backchannel_workloads::flow::{on_data, request_at_start, ReceivingEnd, Write};
 use backchannel_workloads::Application;
 
 use super::streams::{Progress, Streams};
 use super::{wait_for_run_start, Arrivals, ReceiveArgs};
 use crate::reports::{self, LoadReceiveReport, ReceiveEnd};
-use crate::signals::{sleep_until, stopped, LONGEST_WAIT_NS};
+use crate::signals::{sleep_until, stopped};
 
 /// Receives until a signal arrives, or until the flow's size has.
 pub(super) fn receive<S: Streams>(
@@ -22,7 +21,7 @@ pub(super) fn receive<S: Streams>(
     let mut receiver = Receiver { application, streams, arrivals: Arrivals::default() };
     receiver.start(args, flow)?;
     while !stopped() && !receiver.is_complete(flow) {
-        for progress in receiver.streams.wait(monotonic_ns() + LONGEST_WAIT_NS)? {
+        for progress in receiver.streams.wait(None)? {
             on_data(&mut receiver, progress, progress.before, progress.received, progress.ended);
         }
         receiver.streams.drop_ended();

@@ -26,6 +26,7 @@ use crate::host_interface::{Attachment, HostInterface};
 use crate::payload::Check;
 use crate::promptness::timer_late_ns;
 use crate::reports::{ReceiveEnd, StackReport, TransportReport};
+use crate::signals::LONGEST_WAIT_NS;
 
 /// Frames that are processed before the application runs.
 const BATCH: usize = 64;
@@ -257,8 +258,8 @@ impl Streams for Research {
         }
     }
 
-    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<FlowKey>>, Error> {
-        self.step(until_ns)?;
+    fn wait(&mut self, until_ns: Option<u64>) -> Result<Vec<Progress<FlowKey>>, Error> {
+        self.step(until_ns.unwrap_or_else(|| monotonic_ns() + LONGEST_WAIT_NS))?;
         self.read()
     }
 

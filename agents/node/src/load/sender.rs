@@ -73,7 +73,7 @@ impl<S: Streams> Sender<'_, S> {
             }
             let due_ns = self.due.map_or(u64::MAX, |at| zero_ns + at.nanos());
             let until_ns = due_ns.min(self.args.stop_at_ns).min(now_ns + LONGEST_WAIT_NS);
-            for progress in self.streams.wait(until_ns)? {
+            for progress in self.streams.wait(Some(until_ns))? {
                 on_answer(self, run_time(zero_ns), progress.before, progress.received);
             }
             self.streams.drop_ended();

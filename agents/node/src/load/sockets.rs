@@ -14,6 +14,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use super::streams::{Progress, Streams, Tally};
 use crate::payload::{Check, Payload, StreamHash};
 use crate::reports::{ReceiveEnd, TcpInfo, TcpInfoLine, TransportReport};
+use crate::signals::LONGEST_WAIT_NS;
 use crate::socket::{is_transient, Options, TcpSocket};
 
 /// Least time between two lines of telemetry, in nanoseconds.
@@ -88,6 +89,19 @@ impl<'a> Sockets<'a> {
         id
     }
 
+    /// How long to wait now: not past an instant, nor past the next line of telemetry.
+    fn longest_wait_ns(&mut self, until_ns: Option<u64>) -> Result<u64, Error> {
+        if until_ns.is_none() && self.telemetry.is_none() {
+            // In virtual time reading the clock takes as long as reading a connection.
+            return Ok(LONGEST_WAIT_NS);
+        }
+        let now_ns = monotonic_ns();
+        let line_ns = self.telemetry.as_mut().filter(|_| !self.streams.is_empty()).map_or(Ok(u64::MAX), |file| {
+            file.sample(now_ns, self.streams.last().and_then(|stream| stream.socket.info()))
+        })?;
+        Ok(until_ns.unwrap_or(now_ns + LONGEST_WAIT_NS).min(line_ns).saturating_sub(now_ns))
+    }
+
     /// Why a connection of the sender failed.
     fn failure(peer: SocketAddr, stream: &Stream, error: &io::Error) -> Error {
         Error::System(if stream.connected {
@@ -142,13 +156,9 @@ impl Streams for Sockets<'_> {
         id.port
     }
 
-    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<SocketId>>, Error> {
-        let now_ns = monotonic_ns();
-        let line_ns = self.telemetry.as_mut().filter(|_| !self.streams.is_empty()).map_or(Ok(u64::MAX), |file| {
-            file.sample(now_ns, self.streams.last().and_then(|stream| stream.socket.info()))
-        })?;
-        let (accepts, ready) =
-            wait(self.listener.as_ref(), &self.streams, until_ns.min(line_ns).saturating_sub(now_ns));
+    fn wait(&mut self, until_ns: Option<u64>) -> Result<Vec<Progress<SocketId>>, Error> {
+        let wait_ns = self.longest_wait_ns(until_ns)?;
+        let (accepts, ready) = wait(self.listener.as_ref(), &self.streams, wait_ns);
         let mut progress = Vec::new();
         for (stream, ready) in self.streams.iter_mut().zip(ready).filter(|(_, ready)| !ready.is_empty()) {
             let before = stream.check.bytes;

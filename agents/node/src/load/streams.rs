@@ -25,8 +25,9 @@ pub(super) trait Streams {
     /// Port of the end that opened a connection, which joins both ends' records.
     fn key(&self, id: Self::Id) -> u16;
 
-    /// Waits until something happens, at most until an instant of CLOCK_MONOTONIC, and returns what has been read.
-    fn wait(&mut self, until_ns: u64) -> Result<Vec<Progress<Self::Id>>, Error>;
+    /// Waits until something happens, at most until an instant of CLOCK_MONOTONIC or, without one, for
+    /// [`LONGEST_WAIT_NS`](crate::signals::LONGEST_WAIT_NS), and returns what has been read.
+    fn wait(&mut self, until_ns: Option<u64>) -> Result<Vec<Progress<Self::Id>>, Error>;
 
     /// Drops connections that have ended, once what was read from them is handled.
     fn drop_ended(&mut self);

@@ -6,8 +6,6 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use socket2::{Domain, Socket, Type};
 
-use super::link_layer::LinkLayer;
-
 const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
 
 type Value = libc::__c_anonymous_ifr_ifru;
@@ -41,12 +39,9 @@ fn control_socket() -> io::Result<Socket> {
     Socket::new(Domain::IPV4, Type::DGRAM.cloexec(), None)
 }
 
-/// Makes an open `/dev/net/tun` a TAP interface with this name, or a TUN for bare packets, without packet information.
-pub(crate) fn create_tap(tun: impl AsFd, name: &str, layer: LinkLayer) -> io::Result<()> {
-    let kind = match layer {
-        LinkLayer::Ethernet => libc::IFF_TAP,
-        LinkLayer::Bare => libc::IFF_TUN,
-    };
+/// Makes an open `/dev/net/tun` a TAP interface with this name (`IFF_TAP`), or a TUN for bare packets (`IFF_TUN`), without
+/// packet information.
+pub(crate) fn create_tap(tun: impl AsFd, name: &str, kind: libc::c_int) -> io::Result<()> {
     request(tun, TUNSETIFF, name, Value { ifru_flags: (kind | libc::IFF_NO_PI) as i16 }).map(drop)
 }
 

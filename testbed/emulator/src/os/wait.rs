@@ -61,26 +61,24 @@ impl Epoll {
         Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), epoll::EventFlags::IN)?)
     }
 
-    /// Starts to watch a descriptor that is reported each time it becomes readable, whether it is read or not.
-    pub(crate) fn add_for_changes(&self, fd: impl AsFd, token: u64) -> io::Result<()> {
-        let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        Ok(epoll::add(&self.fd, fd, epoll::EventData::new_u64(token), flags)?)
-    }
-
     /// Stops watching a descriptor, if it is watched.
     pub(crate) fn remove(&self, fd: impl AsFd) {
         let _ = epoll::delete(&self.fd, fd);
     }
 
-    /// Waits until something is readable and puts its tokens into `tokens`; none after a signal.
-    pub(crate) fn wait(&mut self, tokens: &mut Vec<u64>) -> io::Result<()> {
+    /// Waits until something is readable and puts its tokens into `tokens`, at most for a time in nanoseconds. True if
+    /// that time has passed; there are no tokens then, nor after a signal.
+    pub(crate) fn wait(&mut self, tokens: &mut Vec<u64>, timeout_ns: Option<u64>) -> io::Result<bool> {
         tokens.clear();
         self.events.clear();
-        match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut self.events), None) {
-            Ok(_) => tokens.extend(self.events.iter().map(|event| event.data.u64())),
-            Err(Errno::INTR) => {}
-            Err(error) => return Err(error.into()),
+        let timeout = timeout_ns.map(timespec);
+        match epoll::wait(&self.fd, rustix::buffer::spare_capacity(&mut self.events), timeout.as_ref()) {
+            Ok(ready) => {
+                tokens.extend(self.events.iter().map(|event| event.data.u64()));
+                Ok(ready == 0)
+            }
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
         }
-        Ok(())
     }
 }
