@@ -75,11 +75,16 @@ class Side:
         return self.link == LINE
 
 
-HTB, LINE = "{kind: kernel, shaper: htb, burst: 1514 B}", "point-to-point"
+HTB, LINE = "{kind: kernel, shaper: htb, burst: 1 B}", "point-to-point"
 #: Behind our shaper, so fast that it does not count.
 FAST_BPS = 1_000_000_000
 #: Linux's queue and ours. CoDel's target exceeds a packet's 4 ms. L4S is marked by a step.
 QUEUES = {
+    # What the shapers alone do.
+    "droptail": (
+        Side("{policy: droptail, limit: 1000 packets}", HTB),
+        Side("{policy: droptail, limit: 1000 packets}", LINE),
+    ),
     "fq-codel": (
         Side("{policy: fq-codel, target: 10 ms, ecn: false}", HTB),
         Side("{policy: fq-codel, target: 10 ms, ecn: false}", LINE),

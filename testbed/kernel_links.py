@@ -84,9 +84,10 @@ _PIE: Mapping[str, tuple[str, float | None]] = {
 _PIE_FIXED = {"max_burst_s": 0.15, "mean_packet_bytes": 1500}
 #: Options of a link that only some shapers have.
 _SHAPERS_OF = {"burst_bytes": ("htb", "tbf"), "ack_filter": ("cake",), "rtt_s": ("cake",)}
-#: Least burst of HTB and TBF: two packets with Ethernet headers. At higher rates the burst is 250 us of the rate, as
+#: Burst of HTB and TBF, if none is set: two packets with Ethernet headers. At higher rates it is 250 us of the rate, as
 #: tc's manual asks for on a kernel with high-resolution timers.
-_LEAST_BURST_BYTES = 2 * 1514
+_ETHERNET_FRAME_BYTES = 1514
+_DEFAULT_BURST_BYTES = 2 * _ETHERNET_FRAME_BYTES
 
 #: The round trip for which CAKE's queue management never acts ("interplanetary" in tc-cake(8)).
 PATIENT_RTT_S = 1000.0
@@ -138,6 +139,8 @@ def _check_options(direction: DirectionSpec, options: Options) -> None:
         if options.get(name, "none") != "none" and shaper not in shapers:
             short = name.removesuffix("_bytes").removesuffix("_s")
             raise TestbedError(f"'{short}' is an option of {' and '.join(shapers)}, not of {shaper}")
+    if shaper == "tbf" and options.get("burst_bytes", _ETHERNET_FRAME_BYTES) < _ETHERNET_FRAME_BYTES:
+        raise TestbedError(f"tbf drops frames that are longer than its burst: set at least {_ETHERNET_FRAME_BYTES} B")
 
 
 def _refuse_bytes(queue: Named) -> None:
@@ -176,8 +179,8 @@ def burst_bytes(rate_bps: float, options: Options) -> int:
         case "netem":
             return 0
         case "cake":
-            return _LEAST_BURST_BYTES // 2
-    return int(options.get("burst_bytes") or max(_LEAST_BURST_BYTES, round(rate_bps / 8 * 250e-6)))
+            return _ETHERNET_FRAME_BYTES
+    return int(options.get("burst_bytes") or max(_DEFAULT_BURST_BYTES, round(rate_bps / 8 * 250e-6)))
 
 
 def _queue(queue: Named, rate_bps: float | None) -> str:

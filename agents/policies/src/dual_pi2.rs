@@ -193,16 +193,15 @@ impl DualPi2 {
     /// A.2: marks or drops an L4S packet, or returns it as it is.
     fn treat_l4s(&mut self, now: Time, mut packet: Packet, waited: Duration, events: &mut Events) -> Option<Packet> {
         let (p_c, p_cl) = (self.p_c(), self.p_cl());
-        let likelihood = if p_cl < 1.0 {
-            self.laqm(waited).max(p_cl)
-        } else {
-            if self.cq.recur(p_c) {
-                events.record(now, EventKind::DroppedEarly, &packet);
-                return None;
-            }
-            p_cl
-        };
-        if self.lq.recur(likelihood) && packet.set_congestion_experienced() {
+        let is_overloaded = p_cl >= 1.0;
+        if is_overloaded && self.lq.recur(p_c) {
+            events.record(now, EventKind::DroppedEarly, &packet);
+            return None;
+        }
+        // In overload every packet that is left is marked. What p_CL exceeds 1 by does not accumulate: it would mark
+        // packets long after the overload.
+        let is_hit = is_overloaded || self.lq.recur(self.laqm(waited).max(p_cl));
+        if is_hit && packet.set_congestion_experienced() {
             events.record(now, EventKind::Marked, &packet);
         }
         Some(packet)
@@ -279,6 +278,7 @@ impl Policy for DualPi2 {
 mod tests {
     use super::*;
     use crate::testing::at;
+    use backchannel_core::event::Event;
     use backchannel_core::packet::build::{data, Segment};
 
     fn dual_pi2() -> DualPi2 {
@@ -379,6 +379,27 @@ mod tests {
         let (mut queue, mut events) = filled(0.6, 2000, 0);
         let [marked, dropped] = shares(&mut queue, &mut events, 1000);
         assert!((dropped - 0.36).abs() < 0.002 && (marked - 0.64).abs() < 0.002, "{marked} {dropped}");
+    }
+
+    #[test]
+    fn overload_drops_as_many_packets_of_both_queues() {
+        let (mut queue, mut events) = filled(0.6, 1000, 1000);
+        shares(&mut queue, &mut events, 1000);
+        for (left, ids) in [(queue.lq.packets.len(), 0..1000), (queue.cq.packets.len(), 1000..2000)] {
+            let is_dropped = |event: &&Event| event.kind == EventKind::DroppedEarly && ids.contains(&event.packet_id);
+            let (dropped, served) = (events.list.iter().filter(is_dropped).count(), 1000 - left);
+            assert!((dropped as f64 - 0.36 * served as f64).abs() < 2.0, "{dropped} of {served}");
+        }
+    }
+
+    #[test]
+    fn overload_marks_nothing_after_its_end() {
+        let (mut queue, mut events) = filled(0.9, 2000, 0);
+        shares(&mut queue, &mut events, 500);
+        let before = events.count(EventKind::Marked);
+        queue.variables.p = 0.0;
+        shares(&mut queue, &mut events, 500);
+        assert_eq!(events.count(EventKind::Marked), before);
     }
 
     #[test]

@@ -118,6 +118,7 @@ def test_options_of_queues_reach_tc() -> None:
         ("droptail", {}, {"ack_filter": "filter"}, {}, "'ack_filter' is an option of cake, not of htb"),
         ("droptail", {}, {"shaper": "netem", "rtt_s": 0.1}, {}, "'rtt' is an option of cake, not of netem"),
         ("droptail", {}, {"shaper": "cake", "burst_bytes": 5000}, {}, "'burst' is an option of htb and tbf"),
+        ("droptail", {}, {"shaper": "tbf", "burst_bytes": 1500}, {}, "set at least 1514 B"),
         ("droptail", {}, {"framing_bytes": 8}, {}, "no 'framing'"),
         ("droptail", {}, {}, {"header_compression": "cslip"}, "no 'header_compression'"),
     ],
