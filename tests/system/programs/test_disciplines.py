@@ -20,6 +20,7 @@ for before in sys.argv[1:]:
     subprocess.run(before.split(), check=True)
 lines = [
     "qdisc add dev eth7 root htb",
+    "qdisc add dev eth7 handle ffff: ingress",
     "qdisc add dev d-eth7 root bfifo limit 5000",
 ]
 try:
@@ -64,7 +65,7 @@ def test_the_line_that_fails_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("exchange", "message"),
     [
-        ("s/htb.*/pfifo/", "the kernel has pfifo at eth7 in place of htb"),
+        ("s/htb.*/pfifo/", "the kernel has ingress, pfifo at eth7 in place of htb"),
         ("s/bfifo.*/pfifo/", "the kernel has pfifo at d-eth7 in place of bfifo"),
     ],
 )
