@@ -23,12 +23,14 @@ from testbed import node_binary
 from testbed.local_folders import sweep
 
 HELP = (
-    "Experiments on TCP over links that are asymmetric, lossy or half-duplex.\n\n"
+    "Experiments with TCP and QUIC over links that are asymmetric, lossy or half-duplex.\n\n"
     "First steps: './backchannel run experiments/quickstart.yaml', then './backchannel serve'. "
-    "'./backchannel COMMAND --help' describes a command, docs/tutorial.md explains more."
+    "'./backchannel COMMAND --help' describes a command. docs/tutorial.md explains the first steps, and docs/README.md "
+    "lists all pages."
 )
 EPILOG = (
-    "Development: './backchannel test' runs the test suite, './backchannel bench' benchmarks (docs/benchmarks.md).\n\n"
+    "In a checkout: 'docs serve' shows the documentation in a browser, 'build' compiles the node binary, 'test' runs "
+    "the tests, 'bench' a benchmark (docs/benchmarks.md).\n\n"
     "Exit status: 0 success; 1 a run failed or stayed invalid, or a comparison found a regression; "
     "2 an error in a file or on the command line; "
     "3 this machine lacks something; 130 interrupted."
@@ -132,14 +134,19 @@ class _WithKinds(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help."""
         for parameter in self.params:
-            text = getattr(parameter, "help", None) or ""
-            for word in ("figures", "exports"):
-                if f"{{{word}}}" in text:
-                    from analysis import kinds
-
-                    text = text.replace(f"{{{word}}}", kinds.sentence(word))
-                    parameter.help = text  # type: ignore[attr-defined]
+            if text := getattr(parameter, "help", None):
+                parameter.help = with_kinds(text)  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
+
+
+def with_kinds(text: str) -> str:
+    """Help in which "{figures}" and "{exports}" are the names of these."""
+    for word in ("figures", "exports"):
+        if f"{{{word}}}" in text:
+            from analysis import kinds
+
+            text = text.replace(f"{{{word}}}", kinds.sentence(word))
+    return text
 
 
 def application(first_word: str | None = None) -> TyperGroup:

@@ -64,7 +64,7 @@ def doubt(
     ] = None,
     only: ChangeOption = None,
     perturbations: Annotated[
-        int, typer.Option("--perturbations", "-n", min=0, max=100, help="Number of perturbed copies.")
+        int, typer.Option("--perturbations", "-n", metavar="N", min=0, max=100, help="Number of perturbed copies.")
     ] = 2,
     within: WithinOption = "10 min",
     plan_only: Annotated[

@@ -45,7 +45,7 @@ def new(
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of the crate.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the crate.", show_default=False)],
     options: Annotated[
         list[str] | None,
         typer.Option(
