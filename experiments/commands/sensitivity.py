@@ -52,7 +52,7 @@ def sensitivity(
     jobs: JobsOption = None,
 ) -> Answer[documents.Sensitivity]:
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
-    combinations, signs of differences and intervals survive (docs/campaigns.md).
+    combinations, signs of differences and intervals survive (docs/doubt.md).
     """
     from experiments.papers.sensitivity import assess, perturbed_plan
 
