@@ -93,5 +93,5 @@ def test_nodes_and_links_of_topologies_are_told(name: str) -> None:
         f"network: {{topology: {name}, forward: {{rate: 100 kbit/s, delay: 1 ms}}}}\n"
     )
     scenario = expand(source.parse("told.yaml", text)).runs[0].scenario
-    names = [part.name for part in (*scenario.nodes, *scenario.links)]
+    names = [*(node.name for node in scenario.nodes), *(link.name for link in scenario.links)]
     assert [part for part in names if f"`{part}`" not in row[1]] == []  # type: ignore[index]
