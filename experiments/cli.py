@@ -60,7 +60,7 @@ _GROUPS = {
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
         "packetdrill": _Command("packetdrill:packetdrill", "Run packetdrill scripts on a kernel in virtual time"),
         "new": _Command("own:new", "Make a policy, controller, metric or other part of your own"),
-        "check": _Command("own:check", "Hold a crate of yours to the laws that Backchannel's own keep"),
+        "check": _Command("own:check", "Test a crate of yours by the laws that every mechanism keeps"),
         "unpack": _Command("own:unpack", "Write the code that came with a campaign file to a folder"),
         "doctor": _Command("doctor:doctor_", "Report what works on this machine and what is missing"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),

@@ -66,8 +66,8 @@ def check(
         ),
     ] = None,
 ) -> Answer[documents.Check]:
-    """Hold the mechanisms of a crate of yours to the laws that Backchannel's own keep, and write a page of what they do
-    to a standard set of arrivals.
+    """Test the mechanisms of a crate of yours by the laws that Backchannel's own keep, and write a page of what they do
+    to a standard set of arrivals. Exit status 1 if a law is broken.
     """
     crate = own_crates.read(folder, own_nodes.lockfile())
     own_nodes.use([crate])
