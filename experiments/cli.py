@@ -53,7 +53,7 @@ _GROUPS = {
         "validate": _Command("inspect:validate", "Check campaign files for errors"),
         "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
         "run": _Command("run:run", "Run a campaign"),
-        "search": _Command("search:search", "Search a campaign's space for the place where something happens"),
+        "search": _Command("search:search", "Find the combination of parameters where something happens"),
         "line": _Command("line:line", "Run a client and a server of yours over an emulated link, for tests"),
         "shell": _Command("shell:shell", "Run a shell or any command behind an emulated link"),
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated link"),
