@@ -100,7 +100,7 @@ def test_commands_are_found_on_the_pages() -> None:
 
 
 #: Set by Backchannel for its own processes, or names of earlier versions.
-INTERNAL = {"CAMPAIGN", "COMPLETE", "KERNEL_SEED", "LAB", "ROOT", "SERVICE", "TRIES"}
+INTERNAL = {"CAMPAIGN", "COMPLETE", "KERNEL_SEED", "LAB", "SERVICE", "TRIES"}
 
 
 def test_every_variable_of_the_environment_is_told() -> None:
