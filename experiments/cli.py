@@ -31,7 +31,7 @@ HELP = (
 EPILOG = (
     "In a checkout: 'docs serve' shows the documentation in a browser, 'build' compiles the node binary, 'test' runs "
     "the tests, 'bench' a benchmark (docs/benchmarks.md).\n\n"
-    "Exit status: 0 success; 1 a run failed or stayed invalid, or a comparison found a regression; "
+    "Exit status: 0 success; 1 a run failed or stayed invalid, or a comparison or check did not pass; "
     "2 an error in a file or on the command line; "
     "3 this machine lacks something; 130 interrupted."
 )
