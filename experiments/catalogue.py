@@ -26,7 +26,7 @@ def campaign_files() -> list[str]:
 
 def read_named(path: Path, trust_code: bool = False) -> Source:
     """Reads a campaign file; a path that does not exist may also be the name of one of ours, such as quickstart,
-    asym/fig7 or experiments/asym/fig7.yaml. Arguments are those of `read`.
+    asym/asym-fig8 or experiments/asym/asym-fig8.yaml. Arguments are those of `read`.
 
     Raises:
         CampaignError: as `read`; it suggests the closest name of ours.
@@ -42,9 +42,11 @@ def read_named(path: Path, trust_code: bool = False) -> Source:
         return read(path)
     except CampaignError as error:
         near = found or difflib.get_close_matches(asked, names, n=1)
-        hint = f"; did you mean {' or '.join(near)}? Those names come with Backchannel" if near else ""
+        hint = "no campaign of that name comes with Backchannel"
+        if near:
+            hint = f"did you mean {' or '.join(near)}? Those names come with Backchannel"
         raise CampaignError(
-            error.file, [replace(problem, message=problem.message + hint) for problem in error.problems]
+            error.file, [replace(problem, message=f"{problem.message}; {hint}") for problem in error.problems]
         ) from None
 
 

@@ -23,13 +23,15 @@ from testbed import node_binary
 from testbed.local_folders import sweep
 
 HELP = (
-    "Experiments on TCP over links that are asymmetric, lossy or half-duplex.\n\n"
+    "Experiments with TCP and QUIC over links that are asymmetric, lossy or half-duplex.\n\n"
     "First steps: './backchannel run experiments/quickstart.yaml', then './backchannel serve'. "
-    "'./backchannel COMMAND --help' describes a command, docs/tutorial.md explains more."
+    "'./backchannel COMMAND --help' describes a command. docs/tutorial.md explains the first steps, and docs/README.md "
+    "lists all pages."
 )
 EPILOG = (
-    "Development: './backchannel test' runs the test suite, './backchannel bench' benchmarks (docs/benchmarks.md).\n\n"
-    "Exit status: 0 success; 1 a run failed or stayed invalid, or a comparison found a regression; "
+    "In a checkout: 'docs serve' shows the documentation in a browser, 'build' compiles the node binary, 'test' runs "
+    "the tests, 'bench' a benchmark (docs/benchmarks.md).\n\n"
+    "Exit status: 0 success; 1 a run failed or stayed invalid, or a comparison or check did not pass; "
     "2 an error in a file or on the command line; "
     "3 this machine lacks something; 130 interrupted."
 )
@@ -51,14 +53,14 @@ _GROUPS = {
         "validate": _Command("inspect:validate", "Check campaign files for errors"),
         "plan": _Command("run:plan", "Show the runs of a campaign and the expected time"),
         "run": _Command("run:run", "Run a campaign"),
-        "search": _Command("search:search", "Search a campaign's space for the place where something happens"),
+        "search": _Command("search:search", "Find the combination of parameters where something happens"),
         "line": _Command("line:line", "Run a client and a server of yours over an emulated link, for tests"),
         "shell": _Command("shell:shell", "Run a shell or any command behind an emulated link"),
         "gateway": _Command("gateway:gateway", "Connect devices behind an interface through an emulated link"),
         "calibrate": _Command("testbed:calibrate", "Measure emulated links"),
         "packetdrill": _Command("packetdrill:packetdrill", "Run packetdrill scripts on a kernel in virtual time"),
         "new": _Command("own:new", "Make a policy, controller, metric or other part of your own"),
-        "check": _Command("own:check", "Hold a crate of yours to the laws that Backchannel's own keep"),
+        "check": _Command("own:check", "Test a crate of yours by the laws that every mechanism keeps"),
         "unpack": _Command("own:unpack", "Write the code that came with a campaign file to a folder"),
         "doctor": _Command("doctor:doctor_", "Report what works on this machine and what is missing"),
         "kernel": _Command("kernel:app", "Build the kernels that run in virtual time"),
@@ -132,14 +134,19 @@ class _WithKinds(TyperCommand):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """Prints the help."""
         for parameter in self.params:
-            text = getattr(parameter, "help", None) or ""
-            for word in ("figures", "exports"):
-                if f"{{{word}}}" in text:
-                    from analysis import kinds
-
-                    text = text.replace(f"{{{word}}}", kinds.sentence(word))
-                    parameter.help = text  # type: ignore[attr-defined]
+            if text := getattr(parameter, "help", None):
+                parameter.help = with_kinds(text)  # type: ignore[attr-defined]
         super().format_help(ctx, formatter)
+
+
+def with_kinds(text: str) -> str:
+    """Help in which "{figures}" and "{exports}" are the names of these."""
+    for word in ("figures", "exports"):
+        if f"{{{word}}}" in text:
+            from analysis import kinds
+
+            text = text.replace(f"{{{word}}}", kinds.sentence(word))
+    return text
 
 
 def application(first_word: str | None = None) -> TyperGroup:

@@ -20,7 +20,7 @@ from pydantic_core.core_schema import no_info_plain_validator_function
 from typing_extensions import get_type_hints, is_typeddict
 
 from analysis import handle
-from experiments.cli import application
+from experiments.cli import application, with_kinds
 from experiments.commands import documents
 from experiments.commands.answer import Answer, has_answer
 from testbed.documents import Model
@@ -202,16 +202,13 @@ def options() -> Iterator[str]:
         yield "| argument or option | meaning | default |\n|---|---|---|\n"
         for given in shown:
             name = given.display_name_raw if given in arguments else _option_name(given)
-            yield f"| `{name}` | {_prose(_help(given))} | {_default(given)} |\n"
+            default = ", or ".join(filter(None, [f"`${given.envvar}`" if given.envvar else "", _default(given)]))
+            yield f"| `{name}` | {_prose(with_kinds(given.help or ''))} | {default} |\n"
 
 
 def _option_name(given: Any) -> str:
     names = ", ".join([*given.opts, *given.secondary_opts])
     return names if given.is_flag else f"{names} {given.metavar or ''}".strip()
-
-
-def _help(given: Any) -> str:
-    return re.sub(r"\{(\w+)\}", "see `list \\1`.", given.help or "")
 
 
 def _prose(text: str) -> str:

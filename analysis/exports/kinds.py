@@ -49,9 +49,7 @@ def means(campaign: StoredCampaign, target: Target) -> pl.DataFrame:
     return in_si(campaign, campaign.means())
 
 
-@export(
-    "bundle", "an RO-Crate with captures, manifests, tables and figures (below)", of="campaign", file="{name}.crate.zip"
-)
+@export("bundle", "an RO-Crate with captures, manifests, tables and figures", of="campaign", file="{name}.crate.zip")
 def bundle(campaign: StoredCampaign, target: Target) -> Sequence[str]:
     """The campaign with everything that it has."""
     digest = crate.write(campaign, target.path, target.author, target.licence or crate.LICENCE)

@@ -71,6 +71,7 @@ def compare(
         float | None,
         typer.Option(
             "--confidence",
+            metavar="LEVEL",
             min=0.5,
             max=0.9999,
             show_default=False,

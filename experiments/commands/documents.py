@@ -590,7 +590,7 @@ class ExpectedPapers(TypedDict):
 
 
 class Scorecard(TypedDict):
-    """Artefacts of the papers beside what was measured (docs/reproduction.md)."""
+    """Artefacts of the papers beside what was measured: the fields are [above](#the-scorecard)."""
 
     artefacts: Sequence[Mapping[str, Any]]
     count: Mapping[str, Any]

@@ -64,7 +64,7 @@ def doubt(
     ] = None,
     only: ChangeOption = None,
     perturbations: Annotated[
-        int, typer.Option("--perturbations", "-n", min=0, max=100, help="Number of perturbed copies.")
+        int, typer.Option("--perturbations", "-n", metavar="N", min=0, max=100, help="Number of perturbed copies.")
     ] = 2,
     within: WithinOption = "10 min",
     plan_only: Annotated[
@@ -76,7 +76,7 @@ def doubt(
     attempts: AttemptsOption = ATTEMPTS,
 ) -> Answer[documents.Doubt | Sequence[documents.PlannedChange]]:
     """Repeat a campaign's conclusions with other seeds, half of the duration, links that are 0.1 % off, and on other
-    backends, and say which survive (docs/campaigns.md#doubt). Exit status 1 when one flips.
+    backends, and say which survive (docs/doubt.md). Exit status 1 when one flips.
     """
     from analysis.store import Store
     from experiments.papers import doubt_plan

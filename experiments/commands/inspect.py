@@ -36,7 +36,12 @@ MEASURED = ("metrics", "figures", "exports")
 
 
 def validate(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Campaign files.", show_default=False)],
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE...", help="Campaign files, or names of ones that come with Backchannel.", show_default=False
+        ),
+    ],
     overrides: SetOption = None,
     trust_code: TrustOption = False,
 ) -> Answer[Sequence[documents.ValidatedFile]]:

@@ -32,14 +32,12 @@ def build(
     name: Annotated[
         str | None,
         typer.Option(
-            help="Name by which campaigns choose a kernel of your own; that of the source's folder or file if absent."
+            help="Name by which campaigns choose a kernel of your own. Default: that of the source's folder or file."
         ),
     ] = None,
     hz: Annotated[
         int | None,
-        typer.Option(
-            min=24, max=1000, help="Timer interrupts a second, as CONFIG_HZ. 100 if absent.", show_default=False
-        ),
+        typer.Option(min=24, max=1000, help="Timer interrupts a second (CONFIG_HZ). Default: 100.", show_default=False),
     ] = None,
     files: Annotated[
         list[Path] | None,

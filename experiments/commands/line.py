@@ -37,7 +37,7 @@ def line(
         ),
     ],
     name: Annotated[
-        str, typer.Option("--name", metavar="NAME", help="Of the campaign. 'regressions' compares equal names.")
+        str, typer.Option("--name", metavar="NAME", help="Name of the campaign. 'regressions' compares equal names.")
     ] = "line",
     seeds: Annotated[
         int, typer.Option("--seeds", metavar="N", min=1, max=1000, help="Number of runs, with the seeds 1 to N.")

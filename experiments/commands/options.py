@@ -51,7 +51,9 @@ FromOption = Annotated[
 TrustOption = Annotated[
     bool,
     typer.Option(
-        "--trust-code", help="Compile and run the code that is attached to the file, as it is to that of a bundle."
+        "--trust-code",
+        help="Compile and run the code that is attached to the file, such as one from a bundle. Read it first with "
+        "'unpack'.",
     ),
 ]
 ResultsOption = Annotated[
@@ -147,7 +149,8 @@ BackendOption = Annotated[
         metavar="NAME",
         show_default=False,
         help="sim (simulation), emulated (real packets on this machine), virtual-kernel (Linux in virtual time) or "
-        "physical (real packets on hosts of a lab). Default: the backend in the file, or emulated.",
+        "physical (real packets on hosts of a lab). Default: the file's. Without one: emulated, or virtual-kernel "
+        "where root is missing or the machine is too busy.",
     ),
 ]
 LabOption = Annotated[
@@ -168,6 +171,7 @@ MarginOption = Annotated[
     float,
     typer.Option(
         "--margin",
+        metavar="SHARE",
         min=0.0,
         max=1.0,
         help="'same' means: shown to differ by less than this fraction of the first mean; 0.05 is 5 %.",

@@ -46,7 +46,7 @@ def new(
 
 
 def check(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Of the crate.", show_default=False)],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the crate.", show_default=False)],
     options: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,8 +67,8 @@ def check(
         ),
     ] = None,
 ) -> Answer[documents.Check]:
-    """Hold the mechanisms of a crate of yours to the laws that Backchannel's own keep, and write a page of what they do
-    to a standard set of arrivals.
+    """Test the mechanisms of a crate of yours by the laws that Backchannel's own keep, and write a page of what they do
+    to a standard set of arrivals. Exit status 1 if a law is broken.
     """
     crate = own_crates.read(folder, own_nodes.lockfile())
     own_nodes.use([crate])

@@ -30,17 +30,24 @@ def packetdrill(
     program: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="packetdrill; if absent, that of the scripts' own checkout, or the one in PATH."
+            metavar="FILE",
+            help="The program packetdrill. Default: that of the scripts' checkout, or the one in PATH.",
         ),
     ] = None,
     ip: Annotated[
         list[Version] | None,
-        typer.Option(help="Versions of IP; if absent, all that a script is for.", show_default=False),
+        typer.Option(
+            help="Sockets and packets: ipv4, ipv6 or ipv4-mapped-ipv6. Repeatable. Default: all that a script is for.",
+            show_default=False,
+        ),
     ] = None,
     tolerance_us: Annotated[
         int | None,
         typer.Option(
-            min=0, help="Most by which times may differ, in us; if absent, the script's own.", show_default=False
+            metavar="US",
+            min=0,
+            help="Tolerance of times, in us. Default: the script's own.",
+            show_default=False,
         ),
     ] = None,
     keep: Annotated[

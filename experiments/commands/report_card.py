@@ -53,7 +53,7 @@ def report_card(
             "--standard",
             metavar="NAME",
             show_default=False,
-            help="Sender that it is held against: CUBIC or Reno. Default: CUBIC, and Reno for CUBIC itself.",
+            help="Sender that it is compared with: CUBIC or Reno. Default: CUBIC, and Reno for CUBIC itself.",
         ),
     ] = None,
     results: ResultsOption = RESULTS,

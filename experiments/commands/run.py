@@ -89,7 +89,11 @@ def run(
     inventory: LabOption = None,
     trust_code: TrustOption = False,
 ) -> Answer[documents.Results]:
-    """Run every run of a campaign that the results folder lacks, then print its table."""
+    """Run every run of a campaign that the results folder lacks, then print its table.
+
+    After an interruption the same command continues. Exit status 1 if a run failed, or stayed invalid after its last
+    attempt.
+    """
     from analysis.attempts import attempts_of
     from analysis.handle import StoredCampaign
     from analysis.store import Store

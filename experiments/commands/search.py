@@ -56,9 +56,11 @@ def search(
     artefacts: ArtefactsOption = None,
     jobs: JobsOption = None,
 ) -> Answer[documents.Search]:
-    """Search the space of a campaign for the place where something happens, write the smallest campaign that shows it,
-    and repeat that with fresh seeds and on Linux in virtual time. The same command continues an interrupted search.
-    Exit status 1 when nothing was found, or fresh seeds do not show it.
+    """Search a campaign's parameters for the combination where something happens, such as an upload that starves. Write
+    the smallest campaign that shows it, and repeat that with fresh seeds and on Linux in virtual time.
+
+    The same command continues an interrupted search. Exit status 1 when nothing was found, or fresh seeds do not show
+    it.
     """
     from analysis.store import Store
     from experiments.search.evaluate import Evaluator, check

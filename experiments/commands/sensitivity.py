@@ -32,9 +32,14 @@ def sensitivity(
         str, typer.Option("--by", metavar="SHARE", help="Greatest relative change of a rate, delay or buffer.")
     ] = "0.1 %",
     perturbations: Annotated[
-        int, typer.Option("--perturbations", "-n", min=1, max=100, help="Number of perturbed copies of the campaign.")
+        int,
+        typer.Option(
+            "--perturbations", "-n", metavar="N", min=1, max=100, help="Number of perturbed copies of the campaign."
+        ),
     ] = 5,
-    metric: Annotated[str, typer.Option("--metric", help="Metric to compare, for each flow.")] = "throughput",
+    metric: Annotated[
+        str, typer.Option("--metric", metavar="NAME", help="Metric to compare, for each flow.")
+    ] = "throughput",
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -47,7 +52,7 @@ def sensitivity(
     jobs: JobsOption = None,
 ) -> Answer[documents.Sensitivity]:
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
-    combinations, signs of differences and intervals survive (docs/campaigns.md).
+    combinations, signs of differences and intervals survive (docs/doubt.md).
     """
     from experiments.papers.sensitivity import assess, perturbed_plan
 

@@ -72,7 +72,7 @@ def site(
     ] = False,
     crates: FromOption = None,
 ) -> None:
-    """Show results in a browser, by default on 127.0.0.1 only."""
+    """Show results in a browser, by default on 127.0.0.1 only. Visitors can request runs, which a runner makes."""
     if ctx.invoked_subcommand is not None:
         no_options_before(ctx)
         return

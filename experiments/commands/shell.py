@@ -234,27 +234,36 @@ def watch(ctx: typer.Context, session: SessionOption = None) -> None:
         typer.echo(str(error))
 
 
-@shell.command("set")
+@shell.command("set", short_help="Change the link of a running session.")
 def set_(
     ctx: typer.Context,
     changes: Annotated[
         list[str],
-        typer.Argument(metavar="FIELD=VALUE...", help="Changes, such as forward.rate=2Mbit/s.", show_default=False),
+        typer.Argument(
+            metavar="FIELD=VALUE...",
+            help="Changes, such as forward.rate=2Mbit/s for one direction, or delay=80ms for both.",
+            show_default=False,
+        ),
     ],
     session: SessionOption = None,
 ) -> Answer[Sequence[documents.SessionChange]]:
-    """Change the link of a running session."""
+    """Change the link of a running session: rate, delay, jitter, loss, policy, queue or errors (docs/shell.md)."""
     from experiments.sessions.state import SessionControl
 
     changed = control.ask(_name(ctx, session), SessionControl.change, None, changes)
     return Answer([change.as_json() for change in changed], [change.text for change in changed])
 
 
-@shell.command("enter")
+@shell.command("enter", short_help="Run a program on another node of a running session.")
 def enter(
     ctx: typer.Context,
     node: Annotated[
-        str | None, typer.Argument(metavar="[NODE] [-- COMMAND...]", help="Another of its nodes.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="[NODE] [-- COMMAND...]",
+            help="Node of the session, such as left. Default: the host of its command.",
+            show_default=False,
+        ),
     ] = None,
     session: SessionOption = None,
 ) -> None:

@@ -210,7 +210,7 @@ def rehearse(
         ),
     ] = Path("/"),
 ) -> None:
-    """Rehearse a lab: create its hosts as namespaces while a command runs."""
+    """Rehearse a lab: create its hosts as namespaces, or virtual machines, while a command runs (docs/rehearsal.md)."""
     from experiments import lab
 
     require_root_emulation("a rehearsal")

@@ -1,5 +1,5 @@
 """Whether a campaign's conclusions are artefacts of the tool: the same contrasts with something changed that should not
-matter. docs/campaigns.md explains the report.
+matter. docs/doubt.md explains the report.
 
 A conclusion is a contrast of the campaign's question that its runs decide: a difference that excludes 0, or two means
 that are equal within the margin. Each change gives another campaign with the same combinations, whose contrasts are

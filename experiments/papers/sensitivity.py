@@ -2,7 +2,7 @@
 delays and buffers.
 
 A conclusion that holds at 10 ms and not at 10.01 ms is about the simulation and not about the protocol. The report is
-explained in docs/campaigns.md.
+explained in docs/doubt.md.
 """
 
 from __future__ import annotations

@@ -187,6 +187,8 @@ def test_a_message_says_what_to_write_and_has_at_most_ten_names() -> None:
     done = backchannel("show", "dropttail", status=2)
     assert "did you mean 'droptail'?" in done.stderr
     assert re.search(r"Allowed: (?:[^,]+, ){10}and \d+ more$", done.stderr.strip())
+    done = backchannel("plan", "no-such-thing", status=2)
+    assert "no campaign of that name comes with Backchannel" in done.stderr
 
 
 def test_help_imports_nothing_heavy() -> None:

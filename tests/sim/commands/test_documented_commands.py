@@ -97,3 +97,24 @@ Run `./backchannel kernel build --verse 6.1` and `./backchannel shell -- curl --
 def test_commands_are_found_on_the_pages() -> None:
     calls = [match for page in PAGES for match in CALL.finditer(Path(ROOT, page).read_text(encoding="utf-8"))]
     assert len(calls) > 150
+
+
+#: Set by Backchannel for its own processes, or names of earlier versions.
+INTERNAL = {"CAMPAIGN", "COMPLETE", "KERNEL_SEED", "LAB", "SERVICE", "TRIES"}
+
+
+def test_every_variable_of_the_environment_is_told() -> None:
+    folders = ("agents", "testbed", "analysis", "experiments", "web")
+    files = [path for folder in folders for kind in ("py", "rs") for path in (ROOT / folder).rglob(f"*.{kind}")]
+    found = {
+        name for path in files for name in re.findall(r"\bBACKCHANNEL_([A-Z_]+)", path.read_text(encoding="utf-8"))
+    }
+    told = (ROOT / "docs/command-line.md").read_text(encoding="utf-8").partition("\n## Environment\n")[2]
+    assert [name for name in sorted(found - INTERNAL) if f"`BACKCHANNEL_{name}`" not in told] == []
+
+
+def test_every_benchmark_is_told() -> None:
+    names = re.search(r"bench (\S+\|\S+)\"", LAUNCHER)
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    assert names
+    assert set(re.findall(r"^\| \[([a-z0-9-]+)\]\(", page, re.MULTILINE)) == set(names[1].split("|"))

@@ -93,6 +93,7 @@ def test_without_root_and_sudo_the_missing_packages_are_listed(bare: Path, words
         ("bench --help", "  tap             TCP through two TAP interfaces"),
         ("bench tap --rounds 3 --help", "./backchannel bench tap"),
         ("screenshots --help", "./backchannel screenshots [FOLDER]"),
+        ("docs --help", "usage: ./backchannel docs serve [PORT]"),
     ],
 )
 def test_help_needs_nothing_installed(bare: Path, words: str, says: str) -> None:

@@ -6,9 +6,10 @@ import re
 
 import pytest
 
-from experiments.language import source
+from experiments.language import registry, source
 from experiments.language.campaign import expand
 from experiments.language.schema import Campaign
+from experiments.language.traps import TRAPS
 from testbed import units
 from testbed.node_binary import ROOT
 
@@ -64,3 +65,33 @@ def test_every_field_and_unit_is_told() -> None:
     for kind in ("rate", "time"):
         for unit in units.UNITS[kind]:
             assert f"`{unit}`" in PAGE, unit
+
+
+def test_every_trap_is_told() -> None:
+    told = PAGE.partition("\n## Traps\n")[2]
+    assert [name for name in TRAPS if name not in told] == []
+
+
+def test_what_draws_during_a_run_is_told() -> None:
+    rows = PAGE.partition("What draws during a run:")[2].partition("`./backchannel list --json`")[0]
+    kinds = {"links": "link", "error models": "error-model", "policies": "policy", "workloads": "workload"}
+    for name, kind in kinds.items():
+        row = re.search(rf"^\| {name} \| (.*) \|$", rows, re.MULTILINE)
+        random = {entry.name for entry in registry.entries() if entry.kind == kind and entry.random}
+        mechanisms = {entry.name for entry in registry.entries() if entry.kind == kind}
+        assert set(re.findall(r"`([^`]+)`", row[1])) & mechanisms == random, name  # type: ignore[index]
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in registry.entries() if entry.kind == "topology"])
+def test_nodes_and_links_of_topologies_are_told(name: str) -> None:
+    row = re.search(rf"^\| `{name}` \| (.*) \|$", PAGE, re.MULTILINE)
+    ends = {"packet-radio": ("server", "mobile"), "wireless": ("server", "mobile"), "line": ("left", "right")}
+    sender, receiver = ends.get(name, ("server", "client"))
+    text = (
+        "name: told\nbackend: sim\nstack: newreno\nduration: 1 s\n"
+        f"workload: [{{name: f, from: {sender}, to: {receiver}}}]\n"
+        f"network: {{topology: {name}, forward: {{rate: 100 kbit/s, delay: 1 ms}}}}\n"
+    )
+    scenario = expand(source.parse("told.yaml", text)).runs[0].scenario
+    names = [*(node.name for node in scenario.nodes), *(link.name for link in scenario.links)]
+    assert [part for part in names if f"`{part}`" not in row[1]] == []  # type: ignore[index]
