@@ -90,6 +90,14 @@ class RunView(ABC):
         """Flows that are also measured together, by the group's name."""
         return grouped(self.flows)
 
+    def forget(self) -> None:
+        """Drops what was computed once. Flows and links refer to their run, so that its tables would otherwise stay in
+        memory until Python looks for cycles: hundreds of runs' tables in a long campaign.
+        """
+        for name in list(vars(self)):
+            if isinstance(getattr(type(self), name, None), cached_property):
+                del vars(self)[name]
+
     def active_window_s(self) -> tuple[float, float] | None:
         """The period in which every flow is active; None without one, and as `single_flow_is_active` says."""
         alone = len(self.flows) < 2 and not self.single_flow_is_active

@@ -166,6 +166,8 @@ def measure(*views: RunView, names: Collection[str] | None = None) -> Measured:
         )
         for reason in dict.fromkeys(reason for subject, reason in reasons.items() if subject not in values):
             measured.refused.setdefault(reason, []).append(metric.name)
+    for view in views:
+        view.forget()
     return measured
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
+import weakref
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -59,6 +61,20 @@ def test_throughput_is_bytes_in_order_over_the_flows_own_time() -> None:
     assert ("completion_time", "bulk") not in result
     assert ("active_throughput", "bulk") not in result
     assert ("active_total_packet_throughput", "") not in result
+
+
+def test_a_measured_run_leaves_no_cycle_that_keeps_its_tables() -> None:
+    trace = Trace(path_scenario())
+    transfer(trace)
+    run = trace.run()
+    kept = weakref.ref(run)
+    gc.disable()
+    try:
+        measure(run)
+        del run
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_transfer_with_a_size_ends_with_its_last_byte_which_counts() -> None:
