@@ -676,7 +676,7 @@ def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) 
     (tmp_path / f"{1:024x}").mkdir()
     documents = Documents(two_hosts(seed=1, duration_s=1.0), {})
     store.commit_run(PendingRun(f"{1:024x}", "sim", documents, [], ["late"], 1, tmp_path / f"{1:024x}"))
-    assert "2 of 4 runs have no result yet, 1 are invalid</li>" in client.get("/").text
+    assert "2 of 4 runs have no result yet, 1 is invalid</li>" in client.get("/").text
 
 
 @pytest.mark.parametrize(

@@ -242,7 +242,7 @@ def test_few_runs_and_two_groups_are_dots() -> None:
     assert series(figure)["single runs"]["y"] == [1, 1, 1, 9, 9] * 2
     # No mean stands between the groups.
     assert series(figure)["red"]["y"] == []
-    assert figure.notes == ("means of 5 runs; dots: single runs, where they are two or form two groups",)
+    assert figure.notes == ("means of 5 runs; open circles: single runs, where they are two or form two groups",)
     assert "4.2" not in figure.description()
     printed.draw(figure)
 
