@@ -37,7 +37,7 @@ from testbed.errors import TestbedError
 from testbed.report import InterfaceReport
 from tests.conftest import backchannel, two_hosts, typed
 from tests.support.simulated import Simulated, ran
-from tests.support.site import SWEEP
+from tests.support.site import DROPPING, SWEEP
 from web import studies
 from web.app import create_app
 
@@ -793,6 +793,25 @@ def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Sim
     assert {row["series"] for row in rows} == {"policy=droptail, rate=9.6 kbit/s", "policy=acks-first, rate=9.6 kbit/s"}
     assert client.get(f"/compare/plots/weather.csv?{points}").status_code == 404
     assert client.get(f"/compare/figure.svg?point={campaign_id}:0").status_code == 404
+
+
+def test_a_plot_leaves_out_who_has_nothing_to_lay_over(dropping: Simulated, tmp_path: Path) -> None:
+    shutil.copytree(dropping.results, tmp_path / "results")
+    upload = DROPPING.replace("name: dropping", "name: upload").partition("workload:")[0]
+    (tmp_path / "upload.yaml").write_text(upload + "workload: [{name: up, from: client, to: server}]\nduration: 1 s\n")
+    done = backchannel("run", tmp_path / "upload.yaml", "--results", tmp_path / "results", "--json", status=0)
+    runs = f"run={dropping.run_id()}&run={json.loads(done.stdout)['points'][0]['runs'][0]['run_id']}"
+    client = create_app(tmp_path / "results").test_client()
+
+    def names(query: str) -> set[str]:
+        answer: Any = client.get(f"/api/compare/throughput?{runs}&{query}")
+        assert answer.status_code == 200, answer.text
+        return {entry["name"].partition(":")[0] for entry in answer.json["series"]}
+
+    # The other run only uploads.
+    assert names("flow=forward") == {"dropping"}
+    assert names("flow=forward&as=up:forward") == {"dropping", "upload"}
+    assert client.get(f"/api/compare/throughput?{runs}&flow=neither").status_code == 404
 
 
 def test_the_picture_of_a_network_is_a_file_too(client: FlaskClient, simulated: Simulated) -> None:
