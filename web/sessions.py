@@ -44,7 +44,7 @@ def read() -> Response:
 
 @blueprint.post("/sessions/<name>")
 def change(name: str) -> Answer:
-    """Changes one direction of a line. Empty fields change nothing. A rejected change stays in the form, by its address."""
+    """Changes one direction of a line. Empty fields change nothing. A rejected change stays in the form."""
     form = request.form
     way, link = form.get("direction", ""), form.get("link", "")
     if way not in ("forward", "reverse"):

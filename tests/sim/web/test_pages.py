@@ -965,6 +965,27 @@ def test_answers_are_what_the_description_says(client: FlaskClient, simulated: S
     assert held >= 14
 
 
+def test_every_status_with_a_document_is_described(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store, text="name: own")
+    store.end_campaign(where, complete=False)
+    client = create_app(tmp_path / "results").test_client()
+    paths: Any = client.get("/api/openapi.json").json["paths"]  # type: ignore[index]
+
+    def described(path: str, method: str, address: str) -> int:
+        answer = client.open(address, method=method)
+        told = paths[path][method.lower()]["responses"][str(answer.status_code)]
+        assert answer.json is not None
+        assert set(told["content"]["application/json"]["schema"]["required"]) <= set(answer.json)
+        return answer.status_code
+
+    act = "/api/campaigns/{campaign_id}/{action}"
+    told = [described(act, "POST", f"/api/campaigns/{where}/{action}") for action in ("archive", "restore", "rerun")]
+    assert told == [200, 200, 202]
+    # The rerun waits for a runner.
+    assert described("/api/health", "GET", "/api/health") == 503
+
+
 def test_runs_without_a_valid_result_are_grouped_by_cause(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     where = campaign(store, policies=("droptail", "acks-first", "red"))
