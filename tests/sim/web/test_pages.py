@@ -965,6 +965,15 @@ def test_answers_are_what_the_description_says(client: FlaskClient, simulated: S
     assert held >= 14
 
 
+def test_a_file_has_a_name_whatever_the_campaign_is_called(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        new = NewCampaign("c" * 16, 'n→"\nx', "Own", "own.yaml", "name: ä", {}, "sim", seed=1, repetitions=1)
+        store.begin_campaign(new, [[]], [(0, 0, "0" * 24)])
+    answer = create_app(tmp_path).test_client().get(f"/campaigns/{'c' * 16}.yaml")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="n___x.yaml"'
+    assert (answer.content_type, answer.text) == ("text/plain; charset=utf-8", "name: ä")
+
+
 def test_every_status_with_a_document_is_described(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     where = campaign(store, text="name: own")
