@@ -120,7 +120,7 @@ def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
     period = runs.period_asked(max(g.store.duration(subject.run_id) for subject in subjects))
     flows = _flow_names(subjects[0])
     series: list[Series] = []
-    figures = []
+    figures: list[Figure] = []
     for subject in subjects:
         run, of = runs.stored(subject.run_id), wanted
         if figures:

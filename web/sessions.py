@@ -6,7 +6,7 @@ The site starts no session. It speaks to those of its own user, over the control
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, abort, flash, jsonify, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as Answer
@@ -61,7 +61,7 @@ def change(name: str) -> Answer:
             flash(sentence)
     except TestbedError as error:
         flash(str(error))
-        typed = {field: value for field, value in values.items() if value}
+        typed: dict[str, Any] = {field: value for field, value in values.items() if value}
         return redirect(url_for("sessions.show", session=name, link=link, direction=way, **typed))
     return redirect(url_for("sessions.show"))
 
