@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from analysis.store.schema import attempt, membership
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from analysis.store import Store
@@ -49,11 +50,16 @@ class PointAttempts:
         return self.valid + self.thrown
 
     @property
+    def discarded(self) -> str:
+        """How many were thrown away: "2 of 5 attempts were discarded"."""
+        return f"{self.thrown} of {number_of(self.total, 'attempt')} {'was' if self.thrown == 1 else 'were'} discarded"
+
+    @property
     def reasons(self) -> list[str]:
         """Why the valid runs may be a selection; empty if nothing suggests it."""
         texts = []
         if self.thrown > MOST_THROWN * self.total:
-            texts.append(f"{self.thrown} of {self.total} attempts were discarded")
+            texts.append(self.discarded)
         p = permutation_p(self.kept_bps, self.thrown_bps)
         if p is not None and p < LEVEL:
             change = statistics.fmean(self.thrown_bps) / statistics.fmean(self.kept_bps) - 1

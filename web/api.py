@@ -36,28 +36,32 @@ PARAMETERS: dict[str, tuple[str, dict[str, Any]]] = {
     "at": ("When it left, in s, to 1 us.", _NUMBER),
     "side": ("At whose interface.", {"type": "string", "enum": ["sender", "receiver"]}),
     "filter": ("Words that all hold: data, ack, a flag, a class or the number of a byte.", _TEXT),
+    "where": ("A limit that runs keep, METRIC/FLOW <= VALUE; repeatable.", _TEXT),
+    "tag": ("A tag of a run's note.", _TEXT),
     "tail": ("The last ones instead of the first.", {"type": "integer", "enum": [1]}),
     "q": ("Words that what is found must hold.", _TEXT),
     "state": ("Of a run; all without it.", {"type": "string", "enum": ["valid", "invalid", "missing"]}),
-    "sort": ("point, repetition, state, landed, or METRIC/FLOW.", _TEXT),
+    "sort": ("point, repetition, state, landed, a swept field, or METRIC/FLOW.", _TEXT),
     "order": ("asc, or desc.", {"type": "string", "enum": ["asc", "desc"]}),
     "page": ("From 1 on.", {"type": "integer", "minimum": 1}),
     "run": ("A run; repeatable.", _TEXT),
     "point": ("CAMPAIGN:NUMBER; repeatable.", _TEXT),
+    "as": ("FLOW:FLOW of the first, with which it is compared, or FLOW: for none; repeatable.", _TEXT),
     "campaign": ("Only this campaign.", _TEXT),
+    "once": ("One event, and no stream.", {"type": "integer", "enum": [1]}),
 }
 #: Query parameters of an endpoint.
 QUERIES = {
     "campaign_exports.all_as_json": ("q", "page"),
-    "campaign_exports.runs_as_json": ("q", "state", "sort", "order", "page"),
+    "campaign_exports.runs_as_json": ("q", "state", "tag", "where", "sort", "order", "page"),
     "runs.segments": ("flow", "side", "from", "to", "tail", "filter"),
     "runs.cross": ("from", "to"),
     "runs.idle": ("flow",),
     "runs.fate": ("flow", "seq", "payload", "at"),
     "runs.plot": ("flow", "from", "to"),
-    "compare.as_json": ("run", "point"),
-    "compare.plot": ("run", "point", "flow", "from", "to"),
-    "live.events": ("campaign",),
+    "compare.as_json": ("run", "point", "as"),
+    "compare.plot": ("run", "point", "as", "flow", "from", "to"),
+    "live.events": ("campaign", "once"),
 }
 _CAMPAIGN_BODY = {
     "type": "object",
@@ -78,7 +82,11 @@ BODIES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "type": "object",
             "required": ["capture"],
-            "properties": {"capture": {"type": "array", "items": {"type": "string", "format": "binary"}}},
+            "properties": {
+                "capture": {"type": "array", "items": {"type": "string", "format": "binary"}},
+                "label": {"type": "string", "description": "Name of the run in tables."},
+                "note": {"type": "string", "description": "A remark that is stored with it."},
+            },
         },
     ),
 }
@@ -109,9 +117,11 @@ _REQUEST = _object(
 )
 _IMPORT = _object(id=_TEXT, names=_list(_TEXT), bytes=_NUMBER, state=_TEXT, said=_TEXT, runs=_list(_TEXT))
 _VERDICT = _object(problems=_list(_TEXT), warnings=_list(_TEXT))
+_HEALTH = _object(healthy=_FLAG, store=_TEXT, results=_TEXT, runner=_TEXT, disk=_TEXT)
+_SET_ASIDE = _object(campaign=_TEXT, message=_TEXT)
 #: What a good answer holds at least, of the main routes.
 ANSWERS: dict[str, dict[str, Any]] = {
-    "monitoring.health": _object(healthy=_FLAG, store=_TEXT, runner=_TEXT, disk=_TEXT),
+    "monitoring.health": _HEALTH,
     "home.attention_as_json": _object(invalid=_list({}), failed=_list({}), unfinished=_list({})),
     "campaign_exports.all_as_json": _list(
         _object(
@@ -137,6 +147,7 @@ ANSWERS: dict[str, dict[str, Any]] = {
         ),
     ),
     "campaigns.act_by_json": _object(request=_WHOLE, message=_TEXT),
+    "runs.act_by_json": _SET_ASIDE,
     "runs.as_json": _object(
         id=_TEXT,
         state=_TEXT,
@@ -162,6 +173,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "imports.all_as_json": _list(_IMPORT),
     "imports.as_json": _IMPORT,
     "imports.submit": _IMPORT,
+}
+#: Other answers with a form of their own: status to what it means, and its schema.
+OTHER_ANSWERS: dict[str, dict[str, tuple[str, dict[str, Any]]]] = {
+    "campaigns.act_by_json": {"200": ("It is archived, deleted or restored.", _SET_ASIDE)},
+    "launch.submit": {"422": ("What the validator says of it.", _VERDICT)},
+    "monitoring.health": {"503": ("What does not work.", _HEALTH)},
 }
 #: Version of the API (docs/versions.md).
 VERSION = "0.1.0"
@@ -203,10 +220,10 @@ def describe() -> dict[str, Any]:
                     "default": {"$ref": "#/components/responses/Problem"},
                 },
             }
-            if rule.endpoint == "launch.submit":
-                operation["responses"]["422"] = {
-                    "description": "What the validator says of it.",
-                    "content": {"application/json": {"schema": _VERDICT}},
+            for status, (meaning, schema) in OTHER_ANSWERS.get(rule.endpoint, {}).items():
+                operation["responses"][status] = {
+                    "description": meaning,
+                    "content": {"application/json": {"schema": schema}},
                 }
             if rule.endpoint in BODIES:
                 kind, schema = BODIES[rule.endpoint]

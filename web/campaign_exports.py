@@ -222,5 +222,4 @@ def _table(
 def as_yaml(campaign_id: str) -> Response:
     """Its campaign file."""
     campaign = head(campaign_id)
-    headers = {"Content-Disposition": f'attachment; filename="{campaign.name}.yaml"'}
-    return Response(campaign.text, mimetype="text/plain; charset=utf-8", headers=headers)
+    return attachment(campaign.text, "yaml", campaign.name)

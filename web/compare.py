@@ -19,7 +19,7 @@ from experiments.api import point_label
 from testbed.scenario import Scenario
 from web import flow_roles, run_view, runs
 from web.cache import cached
-from web.campaign_data import apart, question_of
+from web.campaign_data import apart, head, points, question_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
 from web.figures import answer, embedded
 
@@ -118,11 +118,18 @@ def _laid_over(kind: str) -> tuple[Figure, tuple[float, float]]:
         abort(404, f"Unknown plot {kind}; allowed: {', '.join(overlaid())}.")
     wanted = request.args.get("flow", "")
     period = runs.period_asked(max(g.store.duration(subject.run_id) for subject in subjects))
+    flows = _flow_names(subjects[0])
     series: list[Series] = []
-    figures = []
+    figures: list[Figure] = []
     for subject in subjects:
-        named = {other: name for name, other in _matched(subject, subjects[0]).items()}
-        drawn = runs.figure(runs.stored(subject.run_id), kind, named.get(wanted, wanted))
+        run, of = runs.stored(subject.run_id), wanted
+        if figures:
+            named = {other: name for name, other in _matched(subject, subjects[0]).items()}
+            of = named.get(wanted, wanted)
+            if wanted in flows and wanted not in named or of and of not in run_view.names(run, kind):
+                # It has nothing that is compared with this flow or queue of the first.
+                continue
+        drawn = runs.figure(run, kind, of)
         figures.append(drawn)
         lines = FIGURES[kind].overlaid(drawn)
         series += [
@@ -272,9 +279,9 @@ def _run(run_id: str, colour: str) -> Subject:
 
 def _point(name: str, colour: str) -> Subject:
     campaign_id, _, number = name.partition(":")
-    campaign = g.store.campaign_head(campaign_id)
-    point = next((point for point in g.store.points(campaign_id) if str(point.number) == number), None)
-    if campaign is None or point is None:
+    campaign = head(campaign_id)
+    point = next((point for point in points(campaign_id) if str(point.number) == number), None)
+    if point is None:
         abort(404, f"Unknown parameter combination {number or '?'} of campaign {campaign_id}.")
     rows = g.store.values(campaign_id, [point.number])
     if not rows:

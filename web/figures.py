@@ -46,14 +46,14 @@ def answer(figure: Figure, kind: str, name: str, table: Callable[[], str]) -> Re
 
 
 def attachment(body: str | bytes | Iterator[str], kind: str, name: str) -> Response:
-    """A file of a figure, to be saved."""
+    """A file to be saved, of a figure or of a campaign."""
     # Names of flows and campaigns may hold anything, a header may not.
     plain = re.sub(r"[^\w.:@+-]", "_", name, flags=re.ASCII)[:120]
     headers = {"Content-Disposition": f'attachment; filename="{plain}.{kind}"'}
     if kind in ("svg", "png"):
         # Other pages, such as a notebook's, may show it. They cannot read it, and bring no cookie of this site.
         headers["Cross-Origin-Resource-Policy"] = "cross-origin"
-    return Response(body, mimetype=MIMETYPES[kind], headers=headers)
+    return Response(body, mimetype=MIMETYPES.get(kind, "text/plain"), headers=headers)
 
 
 def picture_file(picture: Picture, kind: str, name: str) -> Response:

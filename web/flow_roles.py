@@ -18,12 +18,14 @@ def matched(reference: Sequence[Flow], flows: Sequence[Flow], by_hand: Mapping[s
     Args:
         reference: flows of the first subject.
         flows: of another.
-        by_hand: names of flows to names of the reference, or to "" for no match; it comes before all else.
+        by_hand: names of flows to names of the reference, or to "" for no match; it comes before all else. Names that
+            the other network does not have are of a third one.
     """
     reference_names = list(_named(reference))
-    free = [name for name in reference_names if name not in by_hand.values()]
-    assigned = {name: of for name, of in by_hand.items() if of in reference_names}
-    open_flows = {name: flow for name, flow in _named(flows).items() if name not in by_hand}
+    mine = {name: by_hand[name] for name in _named(flows) if name in by_hand}
+    free = [name for name in reference_names if name not in mine.values()]
+    assigned = {name: of for name, of in mine.items() if of in reference_names}
+    open_flows = {name: flow for name, flow in _named(flows).items() if name not in mine}
     for name in [name for name in open_flows if name in free]:
         assigned[name] = name
         free.remove(name)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
-from analysis.store import Store
+from analysis.store import Store, StoreError
 from experiments.api import import_command, import_error, imported_run
 
 #: Bytes of an upload with all its files, files of one, and imports that are listed.
@@ -189,8 +189,9 @@ class ImportQueue:
         finally:
             # First the files go, then the state says that it ended.
             self.release(folder)
-            # A reader that was killed left an unfinished run.
-            self._store.sweep()
+            # A reader that was killed left an unfinished run. A store that is busy is swept another time.
+            with contextlib.suppress(StoreError):
+                self._store.sweep()
             upload.state = state
 
 

@@ -33,10 +33,8 @@ def show() -> str:
 
 @blueprint.post("/import")
 def act() -> Any:
-    """Accepts an upload; the page's script gets JSON."""
+    """Accepts an upload of a page without scripts."""
     accepted = _accept()
-    if request.headers.get("Accept", "").startswith("application/json"):
-        return jsonify(_queue().as_json(accepted)), 202
     flash(f"Reading {', '.join(accepted.names)}.")
     return redirect(url_for("imports.upload", import_id=accepted.id))
 

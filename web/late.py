@@ -30,8 +30,9 @@ _HEADERS = (
 )
 _PAGE = """<!doctype html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="1">
 <meta name="viewport" content="width=device-width, initial-scale=1"><meta name="color-scheme" content="light dark">
-<title>A moment · Backchannel</title><link rel="stylesheet" href="/static/style.css"></head>
-<body><main id="main"><h1>This page has much to read</h1><p role="status">{}</p>
+<title>A moment · Backchannel</title><link rel="stylesheet" href="/static/figures/figure.css">
+<link rel="stylesheet" href="/static/style.css"></head>
+<body><main id="main"><h1>This page takes a moment</h1><p role="status">{}</p>
 <p>It appears here as soon as it is there.</p></main></body></html>
 """
 
@@ -70,7 +71,7 @@ class _Page:
     def progress(self) -> str:
         """How far it is."""
         since_s = time.monotonic() - self.began_s
-        read = "Runs are being looked up"
+        read = "It is being made"
         if self.runs:
             read = f"{self.done} of {self.runs} runs are read"
         if 0 < self.runs <= self.done:
@@ -136,7 +137,8 @@ class Late:
 
 
 def _is_page(environ: WSGIEnvironment) -> bool:
-    """Whether a browser will show the answer as a page. Files have a suffix."""
+    """Whether a browser will show the answer as a page. Files have a suffix, and what the API sends may have no end."""
     wants: Sequence[str] = (environ.get("HTTP_SEC_FETCH_MODE", ""), environ.get("HTTP_SEC_FETCH_DEST", ""))
-    name = str(environ.get("PATH_INFO", "")).rpartition("/")[2]
-    return environ["REQUEST_METHOD"] == "GET" and tuple(wants) == ("navigate", "document") and "." not in name
+    path = str(environ.get("PATH_INFO", ""))
+    is_page = "." not in path.rpartition("/")[2] and not path.startswith("/api/")
+    return environ["REQUEST_METHOD"] == "GET" and tuple(wants) == ("navigate", "document") and is_page

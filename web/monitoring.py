@@ -32,7 +32,7 @@ class Damage:
         """Compares every row with its checksum."""
         findings = list(damaged_rows(store))
         runs = len({finding.run_id for finding in findings if finding.run_id})
-        what = f"{runs} runs are damaged" if runs else "the database is damaged"
+        what = f"{number_of(runs, 'run')} {'is' if runs == 1 else 'are'} damaged" if runs else "the database is damaged"
         self.state = f"{what}; './backchannel verify' names the damage and the runs to repeat" if findings else OK
 
     def watch(self, store: Store) -> None:

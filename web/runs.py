@@ -132,14 +132,15 @@ def show(run_id: str) -> str:
         if direction.counters.events or (direction.counters.busy_s or 0) > 0.5 * run.duration_s
     ]
     quiet = [direction for direction in queued if direction not in busy]
-    link = None if counted else crossing.link_under_study(scenario)
     beside = g.store.siblings(run.campaigns[0].id, run.campaigns[0].point) if run.campaigns else []
     flows = scenario.workload
     # Throughput is drawn for each direction, because one may have a hundredth of the other's.
     sides = list(dict.fromkeys(side_of(flow.to) for flow in flows))
     chosen = request.args.get("flow", "")
     flow = next((flow for flow in flows if flow.name == chosen), flows[0] if flows else None)
-    # Counters and datagrams have no segments to draw.
+    # Counters and datagrams have no segments to draw, in a plot or on a link.
+    crosses = not counted and (not flows or any(has_segments(scenario, each) for each in flows))
+    link = crossing.link_under_study(scenario) if crosses else None
     segmented = not counted and flow is not None and has_segments(scenario, flow)
     files = {file.path for file in run.files}
     has_telemetry = flow is not None and any(f"telemetry/{flow.name}{end}" in files for end in (PACKED, PLAIN))

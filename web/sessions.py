@@ -6,7 +6,7 @@ The site starts no session. It speaks to those of its own user, over the control
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flask import Blueprint, Response, abort, flash, jsonify, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response as Answer
@@ -44,7 +44,7 @@ def read() -> Response:
 
 @blueprint.post("/sessions/<name>")
 def change(name: str) -> Answer:
-    """Changes one direction of a line. Empty fields change nothing."""
+    """Changes one direction of a line. Empty fields change nothing. A rejected change stays in the form."""
     form = request.form
     way, link = form.get("direction", ""), form.get("link", "")
     if way not in ("forward", "reverse"):
@@ -61,6 +61,8 @@ def change(name: str) -> Answer:
             flash(sentence)
     except TestbedError as error:
         flash(str(error))
+        typed: dict[str, Any] = {field: value for field, value in values.items() if value}
+        return redirect(url_for("sessions.show", session=name, link=link, direction=way, **typed))
     return redirect(url_for("sessions.show"))
 
 

@@ -240,7 +240,7 @@ def means_note(estimates: Sequence[Estimate], interval: str) -> tuple[str, ...]:
     if interval and any(None not in ends_of(estimate, interval) for estimate in estimates):
         notes.append(f"bars: {INTERVALS[interval]}")
     if any(dots_of(estimate) for estimate in estimates):
-        notes.append("dots: single runs, where they are two or form two groups")
+        notes.append("open circles: single runs, where they are two or form two groups")
     return ("; ".join(notes),)
 
 

@@ -105,7 +105,9 @@ def save(figure: Figure, path: Path) -> None:
 def _draw(figure: Figure) -> Sheet:
     bars = sum(line.points.height for line in figure.series if line.kind == "bars")
     wide = max(WIDTH_IN, min(1.4 + 0.22 * bars, 2 * WIDTH_IN), min(1.2 + 0.5 * len(figure.x.ticks), 2.5 * WIDTH_IN))
-    tall = HEIGHT_IN + 0.18 * (len(_named(figure)) > 3)
+    # Long names slant below the axis, and the title beside it needs its height.
+    longest = max((len(label) for _, label in figure.x.ticks), default=0)
+    tall = HEIGHT_IN + 0.18 * (len(_named(figure)) > 3) + 0.03 * max(longest - 20, 0)
     sheet = Sheet(figsize=(wide, tall))
     axes = sheet.add_subplot()
     if figure.title:

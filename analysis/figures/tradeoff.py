@@ -56,6 +56,8 @@ def tradeoff(
     for key, pair in both.items():
         of_colour[colour_of[key[0]]][key] = pair
     for number, (value, mine) in enumerate(of_colour.items()):
+        if not mine:
+            continue
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         if len(both) <= MOST_DOTS:
             dots = [{"x": a / x_size, "y": b / y_size, "run": run_id} for (_, run_id), (a, b) in mine.items()]

@@ -350,9 +350,15 @@ def _json(text: str) -> Any:
         raise StoreDamaged(f"the results store failed: a value in it is not JSON: {error}") from None
 
 
+def _lower(text: Any) -> Any:
+    return text.lower() if isinstance(text, str) else text
+
+
 def _on_connect(connection: Any, _: Any) -> None:
     # SQLAlchemy's own handling of BEGIN for sqlite3 would begin too late; Database.writing issues BEGIN itself.
     connection.isolation_level = None
+    # SQLite's own knows ASCII only, so a search for a title would not find its umlauts.
+    connection.create_function("lower", 1, _lower, deterministic=True)
     for pragma in ("foreign_keys=ON", "synchronous=NORMAL", "cell_size_check=ON"):
         try:
             connection.execute(f"PRAGMA {pragma}")

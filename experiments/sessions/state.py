@@ -23,6 +23,16 @@ class DeclaredDirection(Part):
     #: Error models with their options, as in a scenario.
     errors: tuple[Named, ...] = ()
 
+    @property
+    def loss(self) -> float | None:
+        """Probability that a packet is lost; None where other errors than uniform losses are declared."""
+        match self.errors:
+            case ():
+                return 0.0
+            case (Named(name="uniform", options=options),) if options.keys() == {"probability"}:
+                return float(options["probability"])
+        return None
+
 
 class SessionState(SessionStatus):
     """A running session: its lines as they are declared now, their counters and queues."""

@@ -117,7 +117,8 @@ class FakeSession:
         # At each look it has gone on by a second, and by 1000 bytes in each direction.
         self.passed_s += 1.0
         direction = DIRECTION | {"transmitted_bytes": int(1000 * self.passed_s)}
-        declared = {"rate_bps": 28_800, "delay_s": 0.05, "policy": "droptail", "errors": []}
+        errors = [{"name": "uniform", "options": {"probability": 0.02}}]
+        declared = {"rate_bps": 28_800, "delay_s": 0.05, "policy": "droptail", "errors": errors}
         return SessionState.read({
             "name": self.name, "label": "dialup-28.8", "host": "right", "started": 0.0,
             "changes": self.changes, "declared": {"line": {"forward": declared, "reverse": declared}},

@@ -46,18 +46,17 @@ function send(files) {
   request.addEventListener("load", () => {
     if (request.status !== 202) {
       told.className = "bad";
-      const page = new DOMParser().parseFromString(request.responseText, "text/html");
-      told.textContent = page.querySelector("main p")?.textContent || "The site rejected the upload.";
+      told.textContent = request.response?.error ?? `The site answered with status ${request.status}.`;
       return;
     }
-    follow(`/api/imports/${JSON.parse(request.responseText).id}`, told);
+    follow(`/api/imports/${request.response.id}`, told);
   });
   request.addEventListener("error", () => {
     told.className = "bad";
     told.textContent = "The site does not answer; is it still running?";
   });
-  request.open("POST", "/import");
-  request.setRequestHeader("Accept", "application/json");
+  request.open("POST", "/api/imports");
+  request.responseType = "json";
   request.send(body);
 }
 

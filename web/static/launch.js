@@ -43,7 +43,7 @@ function show(answer) {
   if (answer.problems.length) return verdict.replaceChildren(messages("problems", answer.problems));
   const many = (count, word) => `${count} ${word}${count === 1 ? "" : "s"}`;
   verdict.replaceChildren(
-    paragraph("good", `${many(answer.points, "combination")}, ${many(answer.runs, "run")} on the ${answer.backend} backend; ${answer.known} of them have a valid result.`),
+    paragraph("good", `${many(answer.points, "combination")}, ${many(answer.runs, "run")} on the ${answer.backend} backend; ${answer.known} with a valid result in the store.`),
     paragraph("", `To be run: ${answer.estimate.sentence}.`),
     ...(answer.warnings.length ? [messages("warnings", answer.warnings)] : []),
   );

@@ -128,7 +128,11 @@ async function draw(plot) {
     } else {
       plot.figure = Figures.draw(plot.board, answer, {
         view, sync: "run", height: plot.height, bare: plot.isBare, onView: look, whole: () => whole,
-        onDraw: (u) => plot.inspects && ring(u), onReady: (u) => plot.inspects && clicks(u),
+        onDraw: (u) => plot.inspects && ring(u),
+        onReady: (u) => {
+          if (plot.inspects) clicks(u);
+          seat(plot);
+        },
       });
       plot.holder.dataset.shown = view.join(" ");
     }
@@ -145,6 +149,7 @@ async function draw(plot) {
 // A bar below a plot of the timeline changes its height, by the pointer or the arrow keys; the browser keeps it by kind.
 const LOWEST = 80;
 const HIGHEST = 900;
+const NAME_GAP = 16; // Between the names of a legend, px.
 
 function grip(plot) {
   if (!plot.holder.closest(".timeline") || plot.holder.querySelector(".grip")) return;
@@ -189,7 +194,24 @@ function fit(plot) {
   plot.holder.querySelector(".grip")?.setAttribute("aria-valuenow", Math.round(plot.height));
   if (!plot.figure) return;
   plot.figure.options.height = plot.height;
-  plot.chart.setSize({ width: plot.board.clientWidth, height: plot.height });
+  seat(plot);
+}
+
+// The names of a low plot of the timeline stand beside its title. Where they have no room they stand below, and the plot is
+// lower by as much.
+function seat(plot) {
+  const { holder, board: place, figure } = plot;
+  holder.classList.remove("aside");
+  if (innerWidth > 900 && holder.matches(".timeline .short")) {
+    const title = document.createRange();
+    title.selectNode(holder.querySelector("figcaption").firstChild);
+    const room = holder.querySelector(".exports").getBoundingClientRect().left - title.getBoundingClientRect().right - 40;
+    const names = [...place.querySelectorAll(".u-series")].filter((row) => !row.hidden);
+    const isAside = names.reduce((sum, row) => sum + row.offsetWidth + NAME_GAP, 0) < room;
+    holder.classList.toggle("aside", isAside);
+    figure.options.height = plot.height - (isAside ? 0 : place.querySelector(".u-legend").offsetHeight);
+  }
+  plot.chart.setSize({ width: place.clientWidth, height: figure.options.height });
 }
 
 addEventListener("resize", () => plots.forEach(fit));

@@ -122,7 +122,8 @@ document.addEventListener("keydown", (event) => {
 
 // A link to something folded opens it.
 function unfold() {
-  const target = location.hash && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  // Ids are plain, so nothing is decoded: an address may end with any signs.
+  const target = document.getElementById(location.hash.slice(1));
   if (target instanceof HTMLDetailsElement) {
     target.open = true;
     target.scrollIntoView();

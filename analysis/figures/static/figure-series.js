@@ -193,9 +193,11 @@ const FigureSeries = (() => {
     c.stroke();
     c.setLineDash([]);
     c.beginPath();
-    if (one.kind === "bars" || one.kind === "cells") c.rect(5, 1, 10, 10);
+    const isArea = one.kind === "bars" || one.kind === "cells";
+    if (isArea) c.rect(5, 1, 10, 10);
     else if (one.marker && one.kind !== "segments") MARKS[one.marker](c, 10, 6, 4);
     if (!OPEN.has(one.marker)) c.fill();
+    if (isArea && one.hollow) hatch(c, 5, 1, 10, 10, 4);
     if (one.hollow || OPEN.has(one.marker)) c.stroke();
     return canvas;
   }

@@ -51,26 +51,83 @@ const Figures = (() => {
       return { ...look, ...named, ...(isLow ? { splits: (_, __, min, max) => ends(min, max) } : {}), size: 66, label: height(chart) < 190 ? axis.unit || axis.label : axis.label };
     }
     if (chart.options.bare && key === "x") return { ...look, label: undefined, labelSize: 0, size: 6, values: (_, places) => places.map(() => "") };
-    if (key === "y") return { ...look, ...named, size: (_, values) => Math.max(44, 16 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
+    if (key === "y") return { ...look, ...named, label: (u) => shortened(axis, u.bbox.height / (devicePixelRatio || 1)), size: (_, values) => Math.max(48, 20 + 7 * Math.max(0, ...(values ?? []).map((text) => String(text).length))), labelSize: 20 };
     if (!axis.ticks) return { ...look, size: 34 };
-    const bars = Boolean(axis.range) || figure.series.some((one) => one.width > 0);
-    const wide = () => chart.board.clientWidth - 90;
-    const longest = Math.max(...axis.ticks.map(([, label]) => label.length));
-    // Few bars do not fill the width (fitted).
-    const room = Math.floor(wide() / Math.max(axis.ticks.length, bars ? 3 : 1) / 7);
-    const upright = bars && longest > room && room < 16;
-    const most = upright ? 16 : Math.max(room, 8);
-    const cut = (label) => (label.length > most ? `${label.slice(0, most - 1)}…` : label);
+    const labelOf = new Map(axis.ticks.map(([place], index) => [place, index]));
+    const names = () => written(chart);
     return {
       ...look,
-      grid: bars ? { show: false } : look.grid,
-      // Names that have no room side by side stand upright.
-      rotate: upright ? 35 : 0,
-      size: upright ? 26 + 4 * Math.min(longest, most) : 34,
+      grid: hasPlaces(figure) ? { show: false } : look.grid,
+      rotate: () => (names().isUpright ? 90 : 0),
+      size: () => names().size,
       splits: () => axis.ticks.map(([place]) => place),
-      values: (_, places) => places.map((place) => cut(axis.ticks.find(([at]) => at === place)?.[1] ?? "")),
-      filter: (u, places) => thinned(u, places, bars ? 12 : 44),
+      values: (_, places) => places.map((place) => names().lines[labelOf.get(place)]?.join("\n") ?? ""),
+      filter: (u, places) => thinned(u, places, names().apart),
     };
+  }
+
+  // Names of an axis ----------------------------------------------------------------------------------------------
+
+  // Height of a line of names; the room of a name that is broken into lines, the longest that stands upright, and the
+  // height of names that a plot gives up before the figure grows, in px.
+  const [LINE, NARROWEST, LONGEST, GIVEN] = [14, 56, 400, 76];
+  const pen = document.createElement("canvas").getContext("2d");
+  const widthOf = (text) => {
+    pen.font = FONT;
+    return pen.measureText(text).width;
+  };
+  // Bars and cells have a place each, whatever their values are.
+  const hasPlaces = (figure) => Boolean(figure.x.range) || figure.series.some((one) => one.width > 0);
+
+  // The label of an axis whose unit is kept where its name is too long.
+  function shortened(axis, room) {
+    const unit = axis.unit && axis.label.endsWith(`(${axis.unit})`) ? ` (${axis.unit})` : "";
+    return widthOf(axis.label) <= room ? axis.label : cut(axis.label.slice(0, axis.label.length - unit.length), room - widthOf(unit)) + unit;
+  }
+
+  // The longest beginning of a text that is as wide as the room.
+  function beginning(text, room) {
+    let end = text.length;
+    while (end > 1 && widthOf(text.slice(0, end)) > room) end--;
+    return text.slice(0, end);
+  }
+
+  const cut = (text, room) => (widthOf(text) <= room ? text : `${beginning(text, room - widthOf("…")).trimEnd()}…`);
+
+  // A name in lines that have room: broken after blanks and signs, and inside a word that is wider by itself.
+  function broken(name, room) {
+    const lines = [""];
+    for (let part of name.split(/(?<=[\s=,;:_-])/)) {
+      if (widthOf((lines.at(-1) + part).trimEnd()) <= room) {
+        lines[lines.length - 1] += part;
+        continue;
+      }
+      while (widthOf(part.trimEnd()) > room) {
+        lines.push(beginning(part, room));
+        part = part.slice(lines.at(-1).length);
+      }
+      lines.push(part);
+    }
+    return lines.map((line) => line.trimEnd()).filter(Boolean);
+  }
+
+  // How the names below a chart are written: each in one line or several where there is room, else upright.
+  function written(chart) {
+    const { x, y } = chart.figure;
+    const besides = 20 + 7 * Math.max(4, ...(y.ticks ?? []).map(([, label]) => label.length));
+    const across = chart.board.clientWidth - besides - 46;
+    if (chart.names?.across === across && chart.names.ticks === x.ticks) return chart.names;
+    const labels = x.ticks.map(([, label]) => label);
+    const longest = Math.max(...labels.map(widthOf));
+    // Few bars do not fill the width (fitted).
+    const room = across / Math.max(labels.length, 3) - 6;
+    const isFlat = !hasPlaces(chart.figure) || longest <= room;
+    const isUpright = !isFlat && room < NARROWEST;
+    const lines = labels.map((label) => (isFlat ? [label] : isUpright ? [cut(label, LONGEST)] : broken(label, room)));
+    const high = isUpright ? Math.min(longest, LONGEST) : LINE * Math.max(...lines.map((one) => one.length));
+    const apart = hasPlaces(chart.figure) ? 12 : Math.max(44, longest + 8);
+    chart.names = { across, ticks: x.ticks, lines, isUpright, size: 20 + high, apart };
+    return chart.names;
   }
 
   // The first and last tick of a plot that has room for no more: with the widest round step of which two lie inside.
@@ -98,8 +155,9 @@ const Figures = (() => {
 
   // A chart -------------------------------------------------------------------------------------------------------
 
-  // Options: height; bare, whether the x axis has no labels; sync, the name of a group of linked cursors; onView(range), called instead of zooming here; readout,
-  // whether the nearest point is read aloud; wheel, whether the wheel alone zooms; onDraw(u), onReady(u).
+  // Options: height; bare, whether the x axis has no labels; sync, the name of a group of linked cursors; onView(range), called
+  // instead of zooming here; readout, whether the nearest point is read aloud; wheel, whether the wheel alone zooms; keys, what
+  // hears the keyboard in place of the board; onDraw(u), onReady(u).
   function draw(board, figure, options = {}) {
     const chart = { board, figure, hidden: new Set(), view: { x: null, y: null }, plot: null, options };
     chart.whole = () => ({ x: fitted(figureOf(chart), "x", new Set()), y: null });
@@ -116,8 +174,12 @@ const Figures = (() => {
     const watcher = new ResizeObserver(() => chart.plot && chart.plot.setSize({ width: Math.max(board.clientWidth, 60), height: height(chart) }));
     watcher.observe(board);
     document.addEventListener("themed", chart.rebuild);
+    // A figure that shows its own view listens to keys while it has the focus, and its page (standalone) always.
+    const listener = options.onView ? null : keys(chart);
+    if (listener) (options.keys ?? board).addEventListener("keydown", listener);
     chart.remove = () => {
       watcher.disconnect();
+      board.removeEventListener("keydown", listener);
       document.removeEventListener("themed", chart.rebuild);
       chart.plot.destroy();
       board.replaceChildren();
@@ -126,8 +188,8 @@ const Figures = (() => {
   }
 
   const figureOf = (chart) => chart.figure;
-  // figure.css reserves as much, so that nothing moves when a figure is drawn.
-  const height = (chart) => chart.options.height ?? (innerWidth > 600 ? 380 : 270);
+  // figure.css reserves as much, so that nothing moves when a figure is drawn; long names make it higher.
+  const height = (chart) => (chart.options.height ?? (innerWidth > 600 ? 380 : 270)) + (chart.figure.x.ticks ? Math.max(written(chart).size - GIVEN, 0) : 0);
 
   function build(chart) {
     const { board, figure } = chart;
@@ -271,8 +333,10 @@ const Figures = (() => {
     const seen = new Set();
     chart.board.querySelectorAll(".u-legend .u-series").forEach((row, index) => {
       const { name } = chart.figure.series[index];
-      row.hidden = !name || (seen.has(name));
+      row.hidden = !name || seen.has(name);
       seen.add(name);
+      // A name of many series, such as single runs, stands after those that it is about.
+      row.style.order = chart.figure.series.filter((one) => one.name === name).length > 1 ? 1 : 0;
     });
   }
 
@@ -449,7 +513,13 @@ const Figures = (() => {
 
   function keys(chart) {
     const move = (share) => { const [low, high] = chart.view.x; chart.look([low + share * (high - low), high + share * (high - low)]); };
-    return { "+": () => chart.zoom(0.5), "=": () => chart.zoom(0.5), "-": () => chart.zoom(2), 0: () => chart.look(chart.whole().x), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25) };
+    const actions = { "+": () => chart.zoom(0.5), "=": () => chart.zoom(0.5), "-": () => chart.zoom(2), 0: () => chart.look(chart.whole().x), ArrowLeft: () => move(-0.25), ArrowRight: () => move(0.25) };
+    return (event) => {
+      const action = actions[event.key];
+      if (!action || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("[role=button]")) return;
+      event.preventDefault();
+      action();
+    };
   }
 
   // The self-contained page (analysis/figures/page.py).
@@ -457,7 +527,7 @@ const Figures = (() => {
     const board = document.querySelector("[data-figure]");
     board.className = "board";
     const figure = JSON.parse(document.getElementById("data").textContent);
-    const chart = draw(board, figure, { readout: true, wheel: true, height: Math.min(Math.round(innerHeight * 0.66), 560) });
+    const chart = draw(board, figure, { readout: true, wheel: true, keys: document, height: Math.min(Math.round(innerHeight * 0.66), 560) });
     for (const text of figure.notes) {
       const line = document.createElement("p");
       line.className = "note";
@@ -465,12 +535,6 @@ const Figures = (() => {
       board.after(line);
     }
     Figures.chart = chart;
-    document.addEventListener("keydown", (event) => {
-      const action = keys(chart)[event.key];
-      if (!action || event.ctrlKey || event.metaKey || event.altKey || event.target.closest("[role=button]")) return;
-      event.preventDefault();
-      action();
-    });
   }
 
   return { draw, embedded, standalone, color };

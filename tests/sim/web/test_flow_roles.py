@@ -38,3 +38,7 @@ def test_what_somebody_says_comes_before_names() -> None:
     assert matched(HOME, HOME, {"upload": "download"}) == {"upload": "download", "ping": "ping"}
     assert matched(HOME, HOME, {"upload": ""})["download"] == "download"
     assert "upload" not in matched(HOME, HOME, {"upload": ""})
+
+
+def test_what_somebody_says_of_a_third_network_changes_nothing_here() -> None:
+    assert matched(HOME, HOME, {"backup": "upload"}) == {name: name for name in ("download", "upload", "ping")}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from flask.testing import FlaskClient
 
+from analysis.store import StoreError
 from tests.sim.web.test_safety import upload
 from tests.support.waiting import HANGS_S, wait_until
 from web.app import create_app
@@ -42,6 +43,14 @@ def test_a_log_becomes_a_run_whose_page_states_whose_word_it_is(name: str, clien
     assert "as reported by the endpoint that wrote the log" in page
     assert "Not TCP" not in page
     assert "server-client:1" in page
+
+
+def test_an_upload_ends_while_the_store_is_busy(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy() -> None:
+        raise StoreError("the store is busy")
+
+    monkeypatch.setattr(client.application.extensions["store"], "sweep", busy)
+    assert uploaded(client, b"no log", "mine.qlog")["state"] == "failed"
 
 
 def test_what_is_wrong_with_a_log_is_named_as_the_visitor_knows_it(client: FlaskClient, tmp_path: Path) -> None:

@@ -68,8 +68,10 @@ def test_what_no_browser_shows_as_a_page_waits(slow: Slow) -> None:
     me = threading.current_thread()
     assert Client(site).get("/campaigns/a").text == "page of nobody"
     assert get(site, "/campaigns/a/explore.csv").text == "page of nobody"
+    # An event stream, opened as a page, would never be complete.
+    assert get(site, "/api/events").text == "page of nobody"
     assert Client(site).post("/campaigns/a", headers=AS_BROWSER).text == "page of nobody"
-    assert slow.threads == [me, me, me]
+    assert slow.threads == [me, me, me, me]
 
 
 def test_an_error_is_raised_where_the_page_is_fetched(slow: Slow) -> None:

@@ -64,7 +64,7 @@ def test_damaged_results_are_reported(simulated: Simulated, tmp_path: Path) -> N
     answer = app.test_client().get("/api/health")
     assert answer.status_code == 503
     assert answer.json is not None
-    assert answer.json["results"].startswith("1 runs are damaged; './backchannel verify' names")
+    assert answer.json["results"].startswith("1 run is damaged; './backchannel verify' names")
 
 
 def test_a_damaged_store_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:

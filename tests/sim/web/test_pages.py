@@ -37,7 +37,7 @@ from testbed.errors import TestbedError
 from testbed.report import InterfaceReport
 from tests.conftest import backchannel, two_hosts, typed
 from tests.support.simulated import Simulated, ran
-from tests.support.site import SWEEP
+from tests.support.site import DROPPING, SWEEP
 from web import studies
 from web.app import create_app
 
@@ -676,7 +676,7 @@ def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) 
     (tmp_path / f"{1:024x}").mkdir()
     documents = Documents(two_hosts(seed=1, duration_s=1.0), {})
     store.commit_run(PendingRun(f"{1:024x}", "sim", documents, [], ["late"], 1, tmp_path / f"{1:024x}"))
-    assert "2 of 4 runs have no result yet, 1 are invalid</li>" in client.get("/").text
+    assert "2 of 4 runs have no result yet, 1 is invalid</li>" in client.get("/").text
 
 
 @pytest.mark.parametrize(
@@ -793,6 +793,25 @@ def test_what_is_compared_can_be_taken_along(client: FlaskClient, simulated: Sim
     assert {row["series"] for row in rows} == {"policy=droptail, rate=9.6 kbit/s", "policy=acks-first, rate=9.6 kbit/s"}
     assert client.get(f"/compare/plots/weather.csv?{points}").status_code == 404
     assert client.get(f"/compare/figure.svg?point={campaign_id}:0").status_code == 404
+
+
+def test_a_plot_leaves_out_who_has_nothing_to_lay_over(dropping: Simulated, tmp_path: Path) -> None:
+    shutil.copytree(dropping.results, tmp_path / "results")
+    upload = DROPPING.replace("name: dropping", "name: upload").partition("workload:")[0]
+    (tmp_path / "upload.yaml").write_text(upload + "workload: [{name: up, from: client, to: server}]\nduration: 1 s\n")
+    done = backchannel("run", tmp_path / "upload.yaml", "--results", tmp_path / "results", "--json", status=0)
+    runs = f"run={dropping.run_id()}&run={json.loads(done.stdout)['points'][0]['runs'][0]['run_id']}"
+    client = create_app(tmp_path / "results").test_client()
+
+    def names(query: str) -> set[str]:
+        answer: Any = client.get(f"/api/compare/throughput?{runs}&{query}")
+        assert answer.status_code == 200, answer.text
+        return {entry["name"].partition(":")[0] for entry in answer.json["series"]}
+
+    # The other run only uploads.
+    assert names("flow=forward") == {"dropping"}
+    assert names("flow=forward&as=up:forward") == {"dropping", "upload"}
+    assert client.get(f"/api/compare/throughput?{runs}&flow=neither").status_code == 404
 
 
 def test_the_picture_of_a_network_is_a_file_too(client: FlaskClient, simulated: Simulated) -> None:
@@ -944,6 +963,36 @@ def test_answers_are_what_the_description_says(client: FlaskClient, simulated: S
         hold(told["schema"], answer.json, path)
         held += 1
     assert held >= 14
+
+
+def test_a_file_has_a_name_whatever_the_campaign_is_called(tmp_path: Path) -> None:
+    with Store.open(tmp_path) as store:
+        new = NewCampaign("c" * 16, 'n→"\nx', "Own", "own.yaml", "name: ä", {}, "sim", seed=1, repetitions=1)
+        store.begin_campaign(new, [[]], [(0, 0, "0" * 24)])
+    answer = create_app(tmp_path).test_client().get(f"/campaigns/{'c' * 16}.yaml")
+    assert answer.headers["Content-Disposition"] == 'attachment; filename="n___x.yaml"'
+    assert (answer.content_type, answer.text) == ("text/plain; charset=utf-8", "name: ä")
+
+
+def test_every_status_with_a_document_is_described(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "results")
+    where = campaign(store, text="name: own")
+    store.end_campaign(where, complete=False)
+    client = create_app(tmp_path / "results").test_client()
+    paths: Any = client.get("/api/openapi.json").json["paths"]  # type: ignore[index]
+
+    def described(path: str, method: str, address: str) -> int:
+        answer = client.open(address, method=method)
+        told = paths[path][method.lower()]["responses"][str(answer.status_code)]
+        assert answer.json is not None
+        assert set(told["content"]["application/json"]["schema"]["required"]) <= set(answer.json)
+        return answer.status_code
+
+    act = "/api/campaigns/{campaign_id}/{action}"
+    told = [described(act, "POST", f"/api/campaigns/{where}/{action}") for action in ("archive", "restore", "rerun")]
+    assert told == [200, 200, 202]
+    # The rerun waits for a runner.
+    assert described("/api/health", "GET", "/api/health") == 503
 
 
 def test_runs_without_a_valid_result_are_grouped_by_cause(tmp_path: Path) -> None:

@@ -89,3 +89,14 @@ def test_a_flow_of_datagrams_has_no_plots_of_segments(tmp_path: Path) -> None:
     assert {"sequence", "cwnd"} <= set(plots["forward"])
     assert not {"sequence", "cwnd"} & set(plots["ping"])
     assert {"throughput", "rtt"} <= set(plots["ping"])
+    assert 'id="strip"' in site.get(f"/runs/{pinging.run_id()}").text
+
+
+def test_datagrams_alone_do_not_cross_a_link_of_segments(tmp_path: Path) -> None:
+    text = COUNTED.partition("workload:")[0].replace("name: counted", "name: probing")
+    text += "workload: [{name: ping, kind: probe, from: client, to: server}]\nduration: 1 s\n"
+    probing = ran(tmp_path, "probing.yaml", text)
+    page = create_app(probing.results).test_client().get(f"/runs/{probing.run_id()}").text
+    assert "Throughput, received by" in page
+    # It would say that no packet crossed.
+    assert 'id="strip"' not in page

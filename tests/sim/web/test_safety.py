@@ -388,7 +388,7 @@ def test_it_ends_at_once_whoever_looks(tmp_path: Path) -> None:
 
 def upload(client: FlaskClient, *files: tuple[bytes, str]) -> Any:
     data = {"csrf": csrf(client), "capture": [(io.BytesIO(body), name) for body, name in files]}
-    return client.post("/import", data=data, headers={"Accept": "application/json"})
+    return client.post("/api/imports", data=data)
 
 
 def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:

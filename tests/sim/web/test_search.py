@@ -125,3 +125,18 @@ def test_runs_of_campaigns_of_one_name_are_told_apart(folder: Path, monkeypatch:
     assert status == 0
     assert {"evening e1e1e1e1", "evening e2e2e2e2"} <= set(re.findall(r"evening e\w+", out))
     assert "evening e" not in called("runs", "e1", "--results", folder)[1]
+
+
+@pytest.mark.parametrize("words", ["Überlänge", "überlänge", "ÜBERLÄNGE"])
+def test_umlauts_of_titles_and_notes_are_found_in_either_case(tmp_path: Path, words: str) -> None:
+    with Store.open(tmp_path) as store:
+        new = NewCampaign("e1" * 8, "long", "Die Überlänge", "e.yaml", "", {}, "sim", 1, 1)
+        store.begin_campaign(new, [[]], [(0, 0, RENO)])
+        attempt = store.staging_folder(RENO)
+        store.commit_run(PendingRun(RENO, "sim", Documents(two_hosts(duration_s=1.0), {}), [], [], 1, attempt))
+        notes.write(store, RENO, "wegen Überlänge", [])
+    client = create_app(tmp_path).test_client()
+    assert "Die Überlänge" in client.get("/campaigns", query_string={"q": words}).text
+    hits = client.get("/search", query_string={"q": words}).text
+    assert "Die Überlänge" in hits
+    assert "wegen Überlänge" in hits

@@ -27,6 +27,8 @@ def test_the_page_shows_every_direction(session: FakeSession, site: FlaskClient)
     assert "right behind dialup-28.8" in page
     assert "28.8 kbit/s" in page
     assert "3 packets" in page
+    # Its uniform errors.
+    assert 'name="loss" value="" placeholder="2 %"' in page
     found = site.get("/api/sessions").json
     assert found is not None
     assert any(one["name"] == f"test{os.getpid()}" for one in found)
@@ -40,6 +42,20 @@ def test_a_change_reaches_the_session_and_a_wrong_one_is_explained(session: Fake
     assert list(sent) == ["reverse.rate=1 Mbit/s", "reverse.policy=codel"]
     answer = site.post(f"/sessions/test{os.getpid()}", data={**form, "rate": "0"}, follow_redirects=True).text
     assert "use loss=100%" in answer
+
+
+def test_a_change_that_is_rejected_stays_in_its_form(session: FakeSession, site: FlaskClient) -> None:
+    form = {"csrf": csrf(site), "link": "line", "direction": "reverse", "rate": "0", "delay": "7 ms", "policy": "codel"}
+    forward, reverse = site.post(f"/sessions/{session.name}", data=form, follow_redirects=True).text.split(
+        "Change line "
+    )[1:]
+    assert 'name="rate" value="0"' in reverse
+    assert 'name="delay" value="7 ms"' in reverse
+    assert "<option selected>codel" in reverse
+    assert 'name="delay" value="7 ms"' not in forward
+    assert "selected" not in forward
+    # The message is shown once, and a reload keeps the rest.
+    assert 'value="7 ms"' not in site.get("/sessions").text
 
 
 def test_a_message_waits_for_the_page_that_a_person_sees(session: FakeSession, site: FlaskClient) -> None:

@@ -179,6 +179,75 @@ def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simul
     assert plot.evaluate("(one) => one.offsetHeight") == before
 
 
+#: Draws bars on a board of some width beside what is on the page; gives the texts that were written, the height of the
+#: chart, and of each bar the share of pixels inside it that are not paper.
+BARS = """async ([names, hollow, width]) => {
+  const written = [], { fillText } = CanvasRenderingContext2D.prototype;
+  CanvasRenderingContext2D.prototype.fillText = function (text, ...rest) {
+    written.push(text);
+    return fillText.call(this, text, ...rest);
+  };
+  const board = document.createElement("div");
+  board.style.width = `${width}px`;
+  document.getElementById("main").replaceChildren(board);
+  const axis = { label: "metric (s)", unit: "s", log: false, range: null, zero: true, ticks: null };
+  const series = names.map((name, at) => ({ name, kind: "bars", colour: "s1", marker: "", size: 0, dash: [],
+    hollow: hollow.includes(at), fits: true, width: 0.8, x: [at], y: [10] }));
+  const x = { ...axis, label: "name", unit: "", ticks: names.map((name, at) => [at, name]) };
+  const chart = Figures.draw(board, { x, y: axis, series, notes: [], verticals: [], description: "bars" });
+  await new Promise((done) => setTimeout(done, 50));
+  const { ctx } = chart.plot, at = (value, key) => Math.round(chart.plot.valToPos(value, key, true));
+  ctx.fillStyle = Figures.color("raised");
+  const paper = ctx.fillStyle, wide = ctx.canvas.width;
+  const { data } = ctx.getImageData(0, 0, wide, ctx.canvas.height);
+  const hex = (i) => "#" + [...data.slice(i, i + 3)].map((c) => c.toString(16).padStart(2, "0")).join("");
+  const shares = names.map((_, bar) => {
+    let [inked, all] = [0, 0];
+    for (let left = at(bar - 0.3, "x"); left < at(bar + 0.3, "x"); left++) {
+      for (let top = at(9, "y"); top < at(1, "y"); top++, all++) inked += hex(4 * (top * wide + left)) !== paper;
+    }
+    return inked / all;
+  });
+  CanvasRenderingContext2D.prototype.fillText = fillText;
+  return [written, chart.plot.height, shares];
+}"""
+
+
+@pytest.fixture
+def bars(page: Page, address: str) -> Callable[..., tuple[list[str], float, list[float]]]:
+    """Draws bars on a page that has the scripts of figures and nothing that is drawn."""
+    page.goto(f"{address}/compare")
+    return lambda *arguments: page.evaluate(BARS, [*arguments])
+
+
+def test_bars_after_the_last_colour_are_hatched(bars: Callable[..., tuple[list[str], float, list[float]]]) -> None:
+    _, _, (plain, hatched) = bars(["plain", "hatched"], [1], 600)
+    assert plain == 1
+    # Lines a pixel and a half wide, six pixels apart, on paper.
+    assert 0.1 < hatched < 0.9
+
+
+def test_names_below_bars_are_whole(bars: Callable[..., tuple[list[str], float, list[float]]]) -> None:
+    two = ["ack-filtering", "ack-filtering-acks-first"]
+    written, height, _ = bars(two, [], 1200)
+    assert set(two) <= set(written)
+    assert height == 380
+    # In lines, where there is room for lines.
+    many = [f"ack filtering and acks first, {number} kbit/s" for number in range(100, 1500, 100)]
+    written, height, _ = bars(many, [], 1200)
+    text = " ".join(written)
+    assert all(name in text for name in many)
+    assert not set(many) & set(written)
+    assert height == 380
+    # Upright on a phone, where the figure grows.
+    written, height, _ = bars(many, [], 350)
+    assert set(many) <= set(written)
+    assert height > 500
+    # A word that is wider than its bar is broken.
+    written, _, _ = bars(["x" * 100, "y"], [], 700)
+    assert "x" * 100 in "".join(written)
+
+
 def test_the_receivers_side_is_seen_with_the_same_flow_and_zoom(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=reverse&from=2&to=6")
     sent = drawn(page, "sequence")
@@ -268,6 +337,14 @@ def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simul
     page.keyboard.press("?")
     expect(page.get_by_role("dialog", name="Keys")).to_be_visible()
     page.keyboard.press("Escape")
+    # A figure that has the focus.
+    figure = page.locator("#live-figure .board")
+    figure.focus()
+    whole = figure.get_attribute("data-view") or ""
+    page.keyboard.press("+")
+    expect(figure).not_to_have_attribute("data-view", whole)
+    page.keyboard.press("0")
+    expect(figure).to_have_attribute("data-view", whole)
     page.goto(f"{address}/runs/{simulated.run_id()}")
     drawn(page, "sequence")
     page.locator("h1").click()
@@ -454,6 +531,18 @@ def test_all_plots_of_a_run_are_tall_and_have_one_time_axis(page: Page, address:
     boxes = [plots.nth(number).locator(".u-over").bounding_box() for number in range(plots.count())]
     assert all(box is not None and box["height"] >= 100 for box in boxes)
     assert len({(round(box["x"]), round(box["width"])) for box in boxes if box}) == 1, "one time axis"
+    # The names of the series cover neither the plot nor its title, though one has more of them than there is room for.
+    covered = page.evaluate(
+        """() => [...document.querySelectorAll(".timeline > .plot")].map((plot) => {
+          const title = document.createRange();
+          title.selectNode(plot.querySelector("figcaption").firstChild);
+          const over = plot.querySelector(".u-over").getBoundingClientRect(), head = title.getBoundingClientRect();
+          return [...plot.querySelectorAll(".u-series:not([hidden])")].some((row) => {
+            const { top, bottom, left } = row.getBoundingClientRect();
+            return (bottom > over.top && top < over.bottom) || (top < head.bottom && left < head.right);
+          }); })"""
+    )
+    assert covered == [False] * plots.count()
     # Both hosts, beside the same other plots.
     page.get_by_label("Captured at").select_option("both")
     page.wait_for_url(re.compile("side=both"))
@@ -554,7 +643,8 @@ def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
     page.goto(address)
     page.get_by_role("button", name="Dark").click()
     assert brightness(page) < 50
-    page.goto(f"{address}/docs")
+    # An address that a mail program cut ends no script.
+    page.goto(f"{address}/docs#50%")
     assert brightness(page) < 50
     page.get_by_role("button", name="Light").click()
     assert brightness(page) > 200

@@ -160,8 +160,10 @@ def test_the_trade_off_has_a_dot_a_run_means_and_the_pareto_edge() -> None:
         for subject in ("forward", "reverse")
         for at in range(6)
     ]
-    figure = tradeoff(rows, FORWARD, REVERSE, ("Forward", "Reverse"), {0: "a", 1: "b", 2: "c", 3: "d"})
+    figure = tradeoff(rows, FORWARD, REVERSE, ("Forward", "Reverse"), {0: "a", 1: "b", 4: "none", 2: "c", 3: "d"})
     assert figure is not None
+    # The legend names no value without a run.
+    assert "none" not in {line.name for line in figure.series}
     named = {line.name: line for line in figure.series if line.name}
     assert [named[name].points.height for name in "abcd"] == [3, 3, 3, 6]
     assert set(named["a"].points["run"]) == {"run00", "run01", "run02"}

@@ -34,7 +34,7 @@ def test_a_permutation_test_by_hand() -> None:
 
 def test_a_point_is_marked_for_many_thrown_attempts_or_unlike_ones() -> None:
     assert PointAttempts(valid=9, thrown=1).reasons == []
-    assert PointAttempts(valid=8, thrown=1).reasons == ["1 of 9 attempts were discarded"]
+    assert PointAttempts(valid=8, thrown=1).reasons == ["1 of 9 attempts was discarded"]
     kept = [10.0 + 0.01 * number for number in range(40)]
     unlike = PointAttempts(kept_bps=kept, thrown_bps=[8.0, 8.1], valid=40, thrown=2)
     assert unlike.reasons == ["the discarded attempts had -21.0% throughput (permutation test, p = 0.0012)"]

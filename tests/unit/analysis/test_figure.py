@@ -61,7 +61,7 @@ def test_series_stand_in_the_order_asked_for_with_their_names_and_in_the_axes_un
     assert [(point.x, point.mean, point.runs) for point in drawn.curves[0].points] == [(1.0, 1.4, 2), (4.0, 1.6, 2)]
     # Two values have no interval: they are drawn as dots.
     assert drawn.curves[0].points[0].high is None
-    assert drawn.note == "means of 2 runs; dots: single runs, where they are two or form two groups"
+    assert drawn.note == "means of 2 runs; open circles: single runs, where they are two or form two groups"
     lone = [line for line in drawn.figure().series if line.name == "single runs"]
     assert sorted(lone[0].points["y"]) == pytest.approx([1.2, 1.3, 1.6, 1.9])
     sd = make(spec(error_bars="sd"), "", table()).curves[1].points[0]

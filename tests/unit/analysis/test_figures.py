@@ -212,6 +212,11 @@ def test_a_long_title_stays_on_the_sheet() -> None:
     title = "Flow completion, median of pages on the way back"
     (axes,) = printed.draw(Figure(Axis(), Axis(title, "s"), ())).axes
     assert axes.get_ylabel() == "Flow completion, median of pages\non the way back (s)"
+    # Long names slant below the axis, and take its height.
+    names = tuple((float(at), f"ack filtering and acks first at {at} kbit/s and on") for at in range(14))
+    sheet = printed.draw(Figure(Axis("way", ticks=names), Axis("Throughput, download-of-the-film-for-all", "s"), ()))
+    sheet.draw_without_rendering()
+    assert sheet.axes[0].yaxis.label.get_window_extent().y1 < sheet.bbox.y1
 
 
 def test_means_that_lie_far_apart_have_a_logarithmic_axis() -> None:
@@ -242,7 +247,7 @@ def test_few_runs_and_two_groups_are_dots() -> None:
     assert series(figure)["single runs"]["y"] == [1, 1, 1, 9, 9] * 2
     # No mean stands between the groups.
     assert series(figure)["red"]["y"] == []
-    assert figure.notes == ("means of 5 runs; dots: single runs, where they are two or form two groups",)
+    assert figure.notes == ("means of 5 runs; open circles: single runs, where they are two or form two groups",)
     assert "4.2" not in figure.description()
     printed.draw(figure)
 
