@@ -19,6 +19,7 @@ from analysis.question import Asked, Question, of_stored
 from analysis.results import Parameters, Quantity, Results, Values
 from analysis.statistics import LEVEL, MARGIN, Compared, Difference, mean
 from analysis.store import Store, is_url
+from analysis.swept import field_of
 from testbed import units
 
 if TYPE_CHECKING:
@@ -321,12 +322,9 @@ def contrast(
         AnalysisError: unknown field or value, or the field has one value only.
     """
     swept = list(dict.fromkeys(name for point in results.points for name in point))
-    axes = [name for name in swept if not field or name == field or name.endswith("." + field)]
-    if not axes or (field and len(axes) > 1):
-        raise unknown("swept field", field, swept)
-    if len(axes) > 1:
+    if len(swept) > 1 and not field:
         raise AnalysisError(f"several fields are swept: choose one with --field; swept fields: {', '.join(swept)}")
-    axis = axes[0]
+    axis = swept[0] if swept and not field else field_of(field, swept)
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     values_of_axis = list(dict.fromkeys(point[axis] for point in points.values()))
     if baseline and baseline not in values_of_axis:

@@ -19,6 +19,7 @@ from analysis.figures.explorer import ordered, short
 from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail
 from analysis.results import is_output
+from analysis.swept import matching
 from experiments.labels import cell_text, point_label
 from testbed import units
 
@@ -143,7 +144,7 @@ def _sorted(campaign: StoredCampaign, points: list[PointRow], columns: Sequence[
     """Points by the values of a field, or by the means of a metric, the best first; those without one are last."""
     if not by:
         return points
-    fields = [name for name in campaign.axes if name == by or name.endswith("." + by)]
+    fields = matching(by, campaign.axes)
     if len(fields) == 1:
         places = ordered(campaign.axes[fields[0]])
         return sorted(points, key=lambda point: places.index(dict(point.parameters)[fields[0]]))
