@@ -9,8 +9,8 @@ import pytest
 
 import analysis
 from analysis.store.rows import MISSING
-from tests.support.campaign_texts import asymmetric_path
 from tests.support.called import called
+from tests.support.campaign_texts import asymmetric_path
 
 CAMPAIGN = f"""
 name: odd
