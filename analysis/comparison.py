@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from analysis import naming
 from analysis.errors import AnalysisError, unknown
@@ -25,7 +25,11 @@ from testbed import units
 if TYPE_CHECKING:
     from analysis.metrics.registry import Better
 
-Verdict = Literal["same", "better", "worse", "different", "cannot tell"]
+Verdict = Literal["worse", "better", "different", "same", "cannot tell"]
+#: In the order in which they are counted.
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+#: Of these, those of comparisons that show a difference.
+DIFFERING = VERDICTS[:3]
 
 
 class CompareError(AnalysisError):
@@ -200,10 +204,10 @@ def verdict(better: Better | None, compared: Compared) -> Verdict:
     return "better" if (compared.difference.value > 0) == (better == "more") else "worse"
 
 
-def difference_text(compared: Compared, unit: str) -> str:
+def difference_text(compared: Compared, unit: str, with_reason: bool = True) -> str:
     """The second mean less the first, for people: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points.
 
-    Where the interval says nothing, how many runs would: "+13 points; 3 runs cannot tell, about 12 would".
+    Where the interval says nothing, the reason: "+13 points; 3 runs cannot tell, about 12 would".
     """
     gap = compared.difference
     half = None if _says_nothing(compared, unit) else gap.half
@@ -213,7 +217,7 @@ def difference_text(compared: Compared, unit: str) -> str:
     size = abs(gap.value) / scale
     text = f"{sign}{plus_minus(size, half / scale, most=3) if half else f'{size:.3g}'} {name}".strip()
     text += relative_text(gap.relative) if unit != "fraction" else ""
-    return f"{text}; {runs_text(compared)}" if compared.verdict == "cannot tell" else text
+    return f"{text}; {runs_text(compared)}" if with_reason and compared.verdict == "cannot tell" else text
 
 
 def runs_text(compared: Compared) -> str:

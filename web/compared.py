@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from analysis.comparison import difference_text, verdict
+from analysis.comparison import VERDICTS, difference_text, verdict
 from analysis.estimates import Estimate
 from analysis.metrics import title_of
 from analysis.metrics.registry import estimate
@@ -16,8 +16,8 @@ from analysis.statistics import MARGIN, Compared, Difference, RunKey
 from experiments.api import comparisons_note
 from web.campaign_data import order
 
-#: Metrics that a verdict names, and its words in their order.
-MOST_NAMED, VERDICTS = 4, ("better", "worse", "different", "same", "cannot tell")
+#: Metrics that a verdict names.
+MOST_NAMED = 4
 
 
 @dataclass(frozen=True)

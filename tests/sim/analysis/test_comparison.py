@@ -7,6 +7,7 @@ import io
 import json
 import math
 import random
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from rich.console import Console
 
 import analysis
 from analysis.comparison import CompareError, compare
@@ -23,7 +25,7 @@ from analysis.store import Store
 from experiments import cli
 from experiments.language.measures import AnyForm, Difference, Metric
 from experiments.papers.table import Table
-from experiments.tables import comparison_table
+from experiments.tables import SINGLE_RUNS, comparison_table
 from tests.support.command_line import backchannel
 from tests.support.questions import asking
 from tests.support.rewriting import rewriting
@@ -71,6 +73,25 @@ def test_one_run_each_cannot_tell_and_other_seeds_are_no_pairs() -> None:
     assert {line.verdict for line in lone.lines} == {"cannot tell"}
     methods = {line.difference.method for line in compare(side(), side(seed=100)).lines}
     assert methods == {"welch"}
+
+
+def test_single_runs_are_shown_beside_each_other_and_told_once() -> None:
+    def printed(*words: bool, repetitions: int = 1) -> str:
+        out = io.StringIO()
+        compared = compare(side(repetitions=repetitions), side(-20, sample=2, repetitions=repetitions))
+        Console(file=out, width=200).print(comparison_table(compared, *words))
+        return out.getvalue()
+
+    said = printed(False)
+    # The question's metric at two points.
+    assert [re.split(r"  +", line.strip()) for line in said.splitlines()[1:3]] == [
+        ["stack=reno", "throughput of bulk", "101 bit/s", "82.3 bit/s", "−19 bit/s (−19 %)"],
+        ["stack=cubic", "throughput of bulk", "99.2 bit/s", "80.1 bit/s", "−19.1 bit/s (−19 %)"],
+    ]
+    assert " ".join(said.split()).endswith(f"{SINGLE_RUNS} 4 others: --all prints them.")
+    assert "tell" not in said
+    assert printed(True).count("bulk") == 6
+    assert SINGLE_RUNS not in printed(False, repetitions=2)
 
 
 def test_a_comparison_says_how_many_it_makes() -> None:
