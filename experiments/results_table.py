@@ -18,7 +18,7 @@ from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.explorer import ordered, short
 from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail
-from analysis.results import is_output
+from analysis.results import NOTHING_MEASURED, is_output
 from analysis.swept import matching
 from experiments.labels import cell_text, point_label
 from testbed import units
@@ -84,6 +84,8 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
         table.add_column(head, header_style="dim", overflow="fold", justify="right" if number >= swept else "left")
     for number in range(len(points)):
         table.add_row(*(Text(texts[number]) for _, texts in kept))
+    if not columns and campaign.row.valid:
+        notes.append(Text(f"The campaign has {NOTHING_MEASURED}", "dim"))
     if left_out and not asked.metrics:
         more = units.number_of(left_out, "more column")
         notes.append(Text(f"No room for {more}: --metric NAME and --flow NAME choose others", "dim"))

@@ -157,7 +157,7 @@ def measure(*views: RunView, names: Collection[str] | None = None) -> Measured:
                         values[subject] = _value(metric, part)
                     except Unmeasured as refusal:
                         reasons.setdefault(subject, str(refusal))
-        if metric.summed:
+        if metric.summed and views:
             values |= _sums(views[0], values)
         measured.rows.extend(
             MetricValue(metric.name, subject, float(value), metric.unit)

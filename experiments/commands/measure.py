@@ -40,7 +40,8 @@ def measure(
     """Compute metrics of stored runs again, from their captures and counters, without running anything.
 
     New values replace the old ones, and the manifest of their run states the version that computed them. Other
-    metrics, and runs without a new value, stay as they are. `compare NAME@DATE` still reads the values of an earlier date.
+    metrics, and runs without a new value, stay as they are. `compare NAME@DATE` still reads the values of an earlier
+    date.
     """
     from analysis.metrics import METRICS
     from analysis.registry import plugin_of
