@@ -91,7 +91,7 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
     note = f"{summary}. {comparisons_note(compared.margin, levels)}" if levels else f"{summary}."
     if is_single:
         rest = len(compared.lines) - len(shown)
-        note = f"{SINGLE_RUNS}{f' {rest} others: --all prints them.' if rest else ''}"
+        note = SINGLE_RUNS + (f" {number_of(rest, 'more value')}: --all shows all." if rest else "")
     parts.append(Text(note, style="dim"))
     for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]

@@ -14,6 +14,7 @@ from analysis.question import Question, is_detail
 from analysis.results import Quantity
 from analysis.statistics import MARGIN, Compared, Difference, RunKey
 from experiments.api import comparisons_note
+from testbed.units import number_of
 from web.campaign_data import order
 
 #: Metrics that a verdict names.
@@ -159,7 +160,9 @@ def verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
         verdicts = "; ".join(parts) or "none is shown to differ"
         if count:
             rest = f"; {unclear} cannot be told apart" if unclear else ""
-            texts.append(f"{subject.label} against {subjects[0].label}, of {count} metrics: {verdicts}{rest}.")
+            texts.append(
+                f"{subject.label} against {subjects[0].label}, of {number_of(count, 'metric')}: {verdicts}{rest}."
+            )
     return texts
 
 

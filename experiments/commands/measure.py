@@ -62,7 +62,7 @@ def measure(
         f"{number_of(changes.new, 'new value')}, {changes.changed} changed, {changes.gone} gone"
     ]
     if changes.without:
-        lines.append(f"{changes.without} runs have neither captures nor counters and stay as they are.")
+        lines.append(f"{number_of(changes.without, 'run')} without captures and counters: not measured.")
     if changes.overtaken:
-        lines.append(f"{changes.overtaken} runs were replaced by another command meanwhile; measure them again.")
+        lines.append(f"{number_of(changes.overtaken, 'run')} replaced by another command meanwhile: measure again.")
     return Answer(changes, lines)

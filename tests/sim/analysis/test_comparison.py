@@ -88,7 +88,7 @@ def test_single_runs_are_shown_beside_each_other_and_told_once() -> None:
         ["stack=reno", "throughput of bulk", "101 bit/s", "82.3 bit/s", "−19 bit/s (−19 %)"],
         ["stack=cubic", "throughput of bulk", "99.2 bit/s", "80.1 bit/s", "−19.1 bit/s (−19 %)"],
     ]
-    assert " ".join(said.split()).endswith(f"{SINGLE_RUNS} 4 others: --all prints them.")
+    assert " ".join(said.split()).endswith(f"{SINGLE_RUNS} 4 more values: --all shows all.")
     assert "tell" not in said
     assert printed(True).count("bulk") == 6
     assert SINGLE_RUNS not in printed(False, repetitions=2)

@@ -216,7 +216,7 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
     # Only what none of the runs has.
     status, out, err = called("measure", "small", "--new", "--results", stored)
     assert (status, "3 runs measured; 6 new values, 0 changed, 0 gone" in out) == (0, True), (out, err)
-    assert "1 runs have neither captures nor counters and stay as they are." in out
+    assert "1 run without captures and counters: not measured." in out
     status, out, _ = called("measure", "small", "--metric", "goodput", "--results", stored)
     assert (status, "3 runs measured; 0 new values, 6 changed, 0 gone" in out) == (0, True), out
     with analysis.open(stored) as s:
