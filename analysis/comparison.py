@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from analysis import naming
 from analysis.errors import AnalysisError, unknown
 from analysis.estimates import LEAST_FOR_INTERVAL, plus_minus, relative_text
-from analysis.question import Asked, Question, of_stored
-from analysis.results import Parameters, Quantity, Results, Values
+from analysis.question import Asked, Question, is_detail, of_stored
+from analysis.results import Parameters, Quantity, Results, Values, of_subject
 from analysis.statistics import LEVEL, MARGIN, Compared, Difference, mean
 from analysis.store import Store, is_url
 from analysis.swept import field_of
@@ -82,6 +82,10 @@ class Comparison:
     #: Points that one campaign alone has.
     only_a: tuple[Parameters, ...]
     only_b: tuple[Parameters, ...]
+    #: Metrics, not details, of which one campaign alone has a value at a common point, such as the completion time of a
+    #: transfer that does not end in the other.
+    unmatched_a: tuple[str, ...]
+    unmatched_b: tuple[str, ...]
 
     @property
     def regressions(self) -> list[MetricComparison]:
@@ -156,12 +160,23 @@ def compare(
     if not both:
         raise CompareError(f"{a.name} and {b.name} have no combination in common: their sweeps are different")
     pairs: list[tuple[Parameters, Quantity, Values, Values]] = []
+    unmatched_a, unmatched_b = dict[Quantity, None](), dict[Quantity, None]()
     for point in both:
         values_a = a.values.get(a.points.index(point), {})
         values_b = b.values.get(b.points.index(point), {})
         for quantity, in_a in values_a.items():
             if quantity in values_b and (not metrics or quantity.metric in metrics):
                 pairs.append((point, quantity, in_a, values_b[quantity]))
+        unmatched_a |= dict.fromkeys(quantity for quantity in values_a if quantity not in values_b)
+        unmatched_b |= dict.fromkeys(quantity for quantity in values_b if quantity not in values_a)
+
+    def named(quantities: Iterable[Quantity]) -> tuple[str, ...]:
+        return tuple(
+            of_subject(each.metric, each.subject)
+            for each in quantities
+            if (each.metric in metrics if metrics else not is_detail(each.metric))
+        )
+
     asked = a.question.to(b.question) if a.question and b.question else None
     if asked is not None and confidence is not None:
         asked = replace(asked, level=confidence)
@@ -176,6 +191,8 @@ def compare(
         tuple(sorted(lines, key=lambda line: line.exploratory)),
         tuple(point for point in a.points if point not in b.points),
         tuple(point for point in b.points if point not in a.points),
+        named(unmatched_a),
+        named(unmatched_b),
     )
 
 
@@ -262,7 +279,10 @@ def load(
         AnalysisError: unknown campaign.
         StoreError: the store cannot be used.
     """
-    what, at, date = text.partition("@")
+    what, at, date = text.rpartition("@")
+    if not at or "/" in date:
+        # Names of folders may have the sign.
+        what, at, date = text, "", ""
     folder, name = results, what
     if is_url(text):
         # The first @ and : may belong to user and port, before the database.
@@ -331,10 +351,14 @@ def contrast(
     axis = swept[0] if swept and not field else field_of(field, swept)
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     values_of_axis = list(dict.fromkeys(point[axis] for point in points.values()))
-    if baseline and baseline not in values_of_axis:
-        raise unknown(f"value of {axis}", baseline, values_of_axis)
-    if len(values_of_axis) < 2:
+    declared = list(dict.fromkeys(point[axis] for point in results.points if axis in point))
+    if baseline and baseline not in declared:
+        raise unknown(f"value of {axis}", baseline, declared)
+    if len(declared) < 2:
         raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
+    if len(values_of_axis) < 2 or (baseline and baseline not in values_of_axis):
+        without = ", ".join(value for value in declared if value not in values_of_axis)
+        raise AnalysisError(f"there is nothing to compare: {axis} has no valid run with {without}")
     base, asked = baseline or values_of_axis[0], results.question
     sides: dict[tuple[tuple[tuple[str, str], ...], Quantity], dict[str, Values]] = {}
     for number, point in points.items():

@@ -15,6 +15,7 @@ from analysis.comparison import DIFFERING, VERDICTS, difference_text
 from analysis.results import of_subject
 from experiments.labels import comparisons_note, point_label
 from testbed import units
+from testbed.errors import listed
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -93,8 +94,12 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
         rest = len(compared.lines) - len(shown)
         note = SINGLE_RUNS + (f" {number_of(rest, 'more value')}: --all shows all." if rest else "")
     parts.append(Text(note, style="dim"))
-    for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
+    for name, points, metrics in (
+        (compared.a, compared.only_a, compared.unmatched_a),
+        (compared.b, compared.only_b, compared.unmatched_b),
+    ):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
+        parts += [Text(f"only in {name}: values of {listed(metrics)}")] if metrics else []
     return Group(*parts)
 
 

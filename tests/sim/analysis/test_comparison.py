@@ -18,7 +18,8 @@ import pytest
 from rich.console import Console
 
 import analysis
-from analysis.comparison import CompareError, compare
+from analysis.comparison import CompareError, compare, contrast, load
+from analysis.errors import AnalysisError
 from analysis.question import Asked
 from analysis.results import Quantity, Results, ValueRow, by_point
 from analysis.store import Store
@@ -112,6 +113,36 @@ def test_points_that_one_lacks_are_told() -> None:
     assert (result.only_a, result.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
     with pytest.raises(CompareError, match="no combination in common"):
         compare(side(), side(points=("tahoe", "bbr")))
+
+
+def test_what_one_campaign_alone_has_a_value_of_is_told() -> None:
+    complete = side()
+    ended = {number: dict(values) for number, values in complete.values.items()}
+    for quantity in [quantity for quantity in ended[1] if quantity.metric == "completion_time"]:
+        del ended[1][quantity]
+    result = compare(complete, replace(complete, values=ended))
+    assert (result.unmatched_a, result.unmatched_b) == (("completion_time of bulk",), ())
+    assert compare(complete, replace(complete, values=ended), metrics=["throughput"]).unmatched_a == ()
+    said = [part.plain for part in comparison_table(result, False).renderables if hasattr(part, "plain")]
+    assert "only in a: values of completion_time of bulk" in said
+
+
+def test_values_without_a_valid_run_are_not_called_missing_from_the_sweep() -> None:
+    partly = side()
+    with pytest.raises(AnalysisError, match="nothing to compare: stack has no valid run with cubic"):
+        contrast(replace(partly, values={0: partly.values[0]}))
+    with pytest.raises(AnalysisError, match="stack has no valid run with reno"):
+        contrast(replace(partly, values={1: partly.values[1]}), baseline="reno")
+    with pytest.raises(AnalysisError, match="unknown value of stack 'bbr'"):
+        contrast(partly, baseline="bbr")
+
+
+def test_a_folder_may_have_the_sign_that_begins_a_date(tmp_path: Path) -> None:
+    folder = tmp_path / "me@host" / "results"
+    with Store.open(folder), pytest.raises(AnalysisError, match=r"unknown campaign in .*me@host/results 'c'"):
+        load(f"{folder}:c", "results")
+    with pytest.raises(CompareError, match="'yesterday' is not a date"):
+        load(f"{folder}:c@yesterday", "results")
 
 
 FILE = """
