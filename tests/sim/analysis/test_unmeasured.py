@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import analysis
+from analysis.errors import AnalysisError
 from tests.support.called import called
 from tests.support.campaign_texts import asymmetric_path
 
@@ -47,6 +50,11 @@ def test_what_takes_no_time_has_no_rate(tmp_path: Path) -> None:
     assert status == 0, err
     with analysis.open(tmp_path / "results") as store:
         values = {(row["metric"], row["subject"]): row["value"] for row in store["instant"].values().to_dicts()}
+        run = store.run(store["instant"].run_ids[0])
+        # The first flow that has sequence numbers is drawn.
+        assert run.plot("sequence").title == "f: sequence numbers at the sender"
+        with pytest.raises(AnalysisError, match="UDP and ICMP have no sequence numbers"):
+            run.plot("sequence", of=["ping"])
     assert values["latency_p50", "ping"] == 0
     assert values["throughput", "f"] == 0
     assert not {("responsiveness", "ping"), ("ack_rate", "f")} & values.keys()
