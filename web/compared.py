@@ -172,20 +172,20 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def note_on(rows: Sequence[Row]) -> str:
-    """How many differences were judged together, and how; that nothing was, where none has an interval."""
-    judged = {
-        row.family: cell.compared
+    """How many differences were judged together, and how; that nothing was, where no runs have any spread."""
+    judged = [
+        (row.family, cell.compared.difference)
         for row in rows
         for cell in row.cells
         if cell is not None and cell.compared is not None
-    }
+    ]
     if not judged:
         return ""
-    if not any(compared.difference.interval for compared in judged.values()):
-        return "These runs are too few for intervals, so no difference is called better or worse."
+    if all(difference.error is None for _, difference in judged):
+        return "These runs are single or have no spread, so no difference is called better or worse."
     method = "Differences are taken by pairs of repetitions with the same seed, or by Welch's interval if fewer than "
-    method += "half have a partner. "
-    return method + comparisons_note(MARGIN, {family: compared.difference.level for family, compared in judged.items()})
+    method += "half have a partner or all pairs have the same difference. "
+    return method + comparisons_note(MARGIN, {family: difference.level for family, difference in judged})
 
 
 def difference_json(compared: Compared | None) -> DifferenceState:

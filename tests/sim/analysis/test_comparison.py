@@ -20,8 +20,10 @@ from rich.console import Console
 import analysis
 from analysis.comparison import CompareError, compare, contrast, load
 from analysis.errors import AnalysisError
+from analysis.estimates import Estimate
 from analysis.question import Asked
 from analysis.results import Quantity, Results, ValueRow, by_point
+from analysis.statistics import judged
 from analysis.store import Store
 from experiments import cli
 from experiments.language.measures import AnyForm, Difference, Metric
@@ -31,6 +33,7 @@ from tests.support.command_line import backchannel
 from tests.support.questions import asking
 from tests.support.rewriting import rewriting
 from web.app import create_app
+from web.compared import ComparedValue, Row, note_on
 
 
 def side(
@@ -135,6 +138,19 @@ def test_values_without_a_valid_run_are_not_called_missing_from_the_sweep() -> N
         contrast(replace(partly, values={1: partly.values[1]}), baseline="reno")
     with pytest.raises(AnalysisError, match="unknown value of stack 'bbr'"):
         contrast(partly, baseline="bbr")
+
+
+def test_the_sites_note_counts_every_row() -> None:
+    """The last one may be equal on both sides, which has no interval."""
+
+    def note(*sides: tuple[dict[int, float], dict[int, float]]) -> str:
+        cells = [ComparedValue(Estimate(()), judged(*pair, family=2)) for pair in sides]
+        return note_on([Row("m", "", "rate", [None, cell], exploratory=True, family=2) for cell in cells])
+
+    differs, equal = ({1: 1.0, 2: 2.0, 3: 4.0}, {1: 3.0, 2: 5.0, 3: 6.0}), ({1: 1.0, 2: 2.0}, {1: 1.0, 2: 2.0})
+    assert note(differs, equal).startswith("Differences are taken by pairs")
+    assert note(equal).startswith("Differences are taken by pairs")
+    assert note(({1: 1.0}, {1: 2.0})).startswith("These runs are single or have no spread")
 
 
 def test_a_folder_may_have_the_sign_that_begins_a_date(tmp_path: Path) -> None:
