@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from analysis import naming
 from analysis.errors import AnalysisError, unknown
 from analysis.estimates import LEAST_FOR_INTERVAL, plus_minus, relative_text
-from analysis.question import Asked, Question, of_stored
-from analysis.results import Parameters, Quantity, Results, Values
+from analysis.question import Asked, Question, is_detail, of_stored
+from analysis.results import Parameters, Quantity, Results, Values, of_subject
 from analysis.statistics import LEVEL, MARGIN, Compared, Difference, mean
 from analysis.store import Store, is_url
+from analysis.swept import field_of
 from testbed import units
 
 if TYPE_CHECKING:
     from analysis.metrics.registry import Better
 
-Verdict = Literal["same", "better", "worse", "different", "cannot tell"]
+Verdict = Literal["worse", "better", "different", "same", "cannot tell"]
+#: In the order in which they are counted.
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+#: Of these, those of comparisons that show a difference.
+DIFFERING = VERDICTS[:3]
 
 
 class CompareError(AnalysisError):
@@ -77,6 +82,10 @@ class Comparison:
     #: Points that one campaign alone has.
     only_a: tuple[Parameters, ...]
     only_b: tuple[Parameters, ...]
+    #: Metrics, not details, of which one campaign alone has a value at a common point, such as the completion time of a
+    #: transfer that does not end in the other.
+    unmatched_a: tuple[str, ...]
+    unmatched_b: tuple[str, ...]
 
     @property
     def regressions(self) -> list[MetricComparison]:
@@ -151,12 +160,23 @@ def compare(
     if not both:
         raise CompareError(f"{a.name} and {b.name} have no combination in common: their sweeps are different")
     pairs: list[tuple[Parameters, Quantity, Values, Values]] = []
+    unmatched_a, unmatched_b = dict[Quantity, None](), dict[Quantity, None]()
     for point in both:
         values_a = a.values.get(a.points.index(point), {})
         values_b = b.values.get(b.points.index(point), {})
         for quantity, in_a in values_a.items():
             if quantity in values_b and (not metrics or quantity.metric in metrics):
                 pairs.append((point, quantity, in_a, values_b[quantity]))
+        unmatched_a |= dict.fromkeys(quantity for quantity in values_a if quantity not in values_b)
+        unmatched_b |= dict.fromkeys(quantity for quantity in values_b if quantity not in values_a)
+
+    def named(quantities: Iterable[Quantity]) -> tuple[str, ...]:
+        return tuple(
+            of_subject(each.metric, each.subject)
+            for each in quantities
+            if (each.metric in metrics if metrics else not is_detail(each.metric))
+        )
+
     asked = a.question.to(b.question) if a.question and b.question else None
     if asked is not None and confidence is not None:
         asked = replace(asked, level=confidence)
@@ -171,6 +191,8 @@ def compare(
         tuple(sorted(lines, key=lambda line: line.exploratory)),
         tuple(point for point in a.points if point not in b.points),
         tuple(point for point in b.points if point not in a.points),
+        named(unmatched_a),
+        named(unmatched_b),
     )
 
 
@@ -199,10 +221,10 @@ def verdict(better: Better | None, compared: Compared) -> Verdict:
     return "better" if (compared.difference.value > 0) == (better == "more") else "worse"
 
 
-def difference_text(compared: Compared, unit: str) -> str:
+def difference_text(compared: Compared, unit: str, with_reason: bool = True) -> str:
     """The second mean less the first, for people: "+1.2 ± 0.3 Mbit/s (+27 %)"; of shares in percentage points.
 
-    Where the interval says nothing, how many runs would: "+13 points; 3 runs cannot tell, about 12 would".
+    Where the interval says nothing, the reason: "+13 points; 3 runs cannot tell, about 12 would".
     """
     gap = compared.difference
     half = None if _says_nothing(compared, unit) else gap.half
@@ -212,7 +234,7 @@ def difference_text(compared: Compared, unit: str) -> str:
     size = abs(gap.value) / scale
     text = f"{sign}{plus_minus(size, half / scale, most=3) if half else f'{size:.3g}'} {name}".strip()
     text += relative_text(gap.relative) if unit != "fraction" else ""
-    return f"{text}; {runs_text(compared)}" if compared.verdict == "cannot tell" else text
+    return f"{text}; {runs_text(compared)}" if with_reason and compared.verdict == "cannot tell" else text
 
 
 def runs_text(compared: Compared) -> str:
@@ -257,7 +279,10 @@ def load(
         AnalysisError: unknown campaign.
         StoreError: the store cannot be used.
     """
-    what, at, date = text.partition("@")
+    what, at, date = text.rpartition("@")
+    if not at or "/" in date:
+        # Names of folders may have the sign.
+        what, at, date = text, "", ""
     folder, name = results, what
     if is_url(text):
         # The first @ and : may belong to user and port, before the database.
@@ -321,18 +346,19 @@ def contrast(
         AnalysisError: unknown field or value, or the field has one value only.
     """
     swept = list(dict.fromkeys(name for point in results.points for name in point))
-    axes = [name for name in swept if not field or name == field or name.endswith("." + field)]
-    if not axes or (field and len(axes) > 1):
-        raise unknown("swept field", field, swept)
-    if len(axes) > 1:
+    if len(swept) > 1 and not field:
         raise AnalysisError(f"several fields are swept: choose one with --field; swept fields: {', '.join(swept)}")
-    axis = axes[0]
+    axis = swept[0] if swept and not field else field_of(field, swept)
     points = {at: point for at, point in enumerate(results.points) if axis in point and at in results.values}
     values_of_axis = list(dict.fromkeys(point[axis] for point in points.values()))
-    if baseline and baseline not in values_of_axis:
-        raise unknown(f"value of {axis}", baseline, values_of_axis)
-    if len(values_of_axis) < 2:
+    declared = list(dict.fromkeys(point[axis] for point in results.points if axis in point))
+    if baseline and baseline not in declared:
+        raise unknown(f"value of {axis}", baseline, declared)
+    if len(declared) < 2:
         raise AnalysisError(f"{axis} has one value only: there is nothing to compare")
+    if len(values_of_axis) < 2 or (baseline and baseline not in values_of_axis):
+        without = ", ".join(value for value in declared if value not in values_of_axis)
+        raise AnalysisError(f"there is nothing to compare: {axis} has no valid run with {without}")
     base, asked = baseline or values_of_axis[0], results.question
     sides: dict[tuple[tuple[tuple[str, str], ...], Quantity], dict[str, Values]] = {}
     for number, point in points.items():

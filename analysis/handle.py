@@ -33,7 +33,6 @@ from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
 from analysis.counters import CountedRun
 from analysis.errors import REPEAT, AnalysisError, no_results, unknown
 from analysis.figures import registry as figures
-from analysis.figures.campaign import axes_of
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
 from analysis.measuring import Changes, measure_again, new_names
@@ -45,6 +44,7 @@ from analysis.runs import RunView
 from analysis.statistics import MARGIN
 from analysis.store import Store, checksums, exists, is_url
 from analysis.store.rows import MISSING, CampaignRow, RunRow
+from analysis.swept import axes_of
 from testbed import node_binary
 from testbed.scenario import Document
 
@@ -133,6 +133,13 @@ CONTRASTED: dict[str, type[pl.DataType]] = {
     "unpaired": pl.Int64,
     "method": pl.String,
 }
+#: Columns of a campaign's tables and of their exports that are no swept fields.
+_OWN_COLUMNS = frozenset([*_RUNS, *_VALUES, *_MEANS, *CONTRASTED, "column"])
+
+
+def column_of(field: str) -> str:
+    """The column of a swept field: its name, or `axes.NAME` of an axis that is called as another column."""
+    return f"axes.{field}" if field in _OWN_COLUMNS else field
 
 
 class OpenResults:
@@ -282,8 +289,10 @@ class StoredCampaign:
 
     @property
     def axes(self) -> dict[str, list[str]]:
-        """Its swept fields and their values, in the order of the sweep."""
-        return axes_of(self.row.points)
+        """Its swept fields and their values, in the order of the sweep. Tables have a column for each, which is
+        `axes.NAME` where another column has that name.
+        """
+        return axes_of(dict(point.parameters) for point in self.row.points)
 
     def __repr__(self) -> str:
         row = self.row
@@ -376,7 +385,7 @@ class StoredCampaign:
                     # Columns that a row, or its difference, has under the same name.
                     **{name: getattr(gap, name, None) for name in CONTRASTED},
                     **{name: getattr(row, name) for name in ("baseline", "value", "verdict", "exploratory")},
-                    **row.point,
+                    **{column_of(name): text for name, text in row.point.items()},
                     **row.quantity._asdict(),
                     "n": min(gap.n_first, gap.n_second),
                     "difference": gap.value,
@@ -389,7 +398,7 @@ class StoredCampaign:
                     "unpaired": len(gap.unpaired),
                 }
             )
-        others = dict.fromkeys((name for row in contrasts for name in row.point), pl.String)
+        others = dict.fromkeys((column_of(name) for row in contrasts for name in row.point), pl.String)
         return pl.DataFrame(rows, schema={**others, **CONTRASTED})
 
     def segments(self) -> pl.LazyFrame:
@@ -457,10 +466,12 @@ class StoredCampaign:
 
     def _with_fields(self, frame: pl.DataFrame) -> pl.DataFrame:
         """A frame with `point`, with a column for each swept field before its own."""
-        points = self.row.points
-        fields = list(dict.fromkeys(field for point in points for field, _ in point.parameters))
-        rows = [{**dict.fromkeys(fields), **dict(point.parameters), "point": point.number} for point in points]
-        swept = pl.DataFrame(rows, schema=dict.fromkeys(fields, pl.String) | {"point": pl.Int64})
+        columns = [column_of(field) for field in self.axes]
+        rows = [
+            {**{column_of(field): text for field, text in point.parameters}, "point": point.number}
+            for point in self.row.points
+        ]
+        swept = pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String) | {"point": pl.Int64})
         return swept.join(frame, on="point", how="inner", maintain_order="left_right")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import time
@@ -60,7 +61,7 @@ class Changes:
 
 
 def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: Versions, changes: Changes) -> None:
-    """Measures a stored run. Its result with the new values takes the place of the old one.
+    """Measures a stored run. If a value is another one, the result with the new values takes the place of the old one.
 
     Values that metrics had before stay known as those of an earlier date (`compare NAME@DATE`).
 
@@ -81,10 +82,12 @@ def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: 
         return
     measured = measure_files(source, row.documents.scenario, row.documents.report, names)
     before = {(value.name, value.subject): value.value for value in row.metrics if names is None or value.name in names}
-    now = measured.values
+    # The store has no others.
+    now = {key: value for key, value in measured.values.items() if math.isfinite(value)}
     kept = [MetricValue(value.name, value.subject, value.value, value.unit) for value in row.metrics]
     kept = [value for value in kept if (value.metric, value.subject) not in before]
-    if names is not None and not before and not now:
+    if now == before:
+        # A new result would only make the run the newest.
         changes.runs += 1
         return
     folder = store.staging_folder(row.id)

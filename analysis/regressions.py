@@ -17,9 +17,7 @@ from analysis.comparison import Comparison, MetricComparison
 from analysis.handle import OpenResults
 from analysis.results import of_subject
 from testbed import units
-
-#: Verdicts of a line that say that head and base differ.
-DIFFERENT = ("worse", "different", "better")
+from testbed.errors import listed
 
 
 @dataclass(frozen=True)
@@ -65,7 +63,7 @@ class Regressions:
             f"{', '.join(run[:8] for run in found.runs)} |"
             for found in self.compared
             for line in found.comparison.lines
-            if line.verdict in DIFFERENT
+            if line.verdict in comparison.DIFFERING
         ]
         head = ["| campaign | metric | base | head | difference | verdict | runs |", "|---|---|---|---|---|---|---|"]
         count = len(self.failing)
@@ -73,6 +71,9 @@ class Regressions:
         text.append(f"{count} of {sum(len(found.comparison.lines) for found in self.compared)} comparisons fail.")
         for names, where in ((self.only_base, "base"), (self.only_head, "head")):
             text += [f"Only in {where}: {', '.join(names)}."] if names else []
+        for found in self.compared:
+            of_sides = ((found.comparison.unmatched_a, "base"), (found.comparison.unmatched_b, "head"))
+            text += [f"Only in {where}, {found.campaign}: {listed(names)}." for names, where in of_sides if names]
         return "\n".join(text) + "\n"
 
     def as_json(self) -> dict[str, Any]:

@@ -25,6 +25,9 @@ RENAMED = {
 #: Begins the names of values that programs of a campaign printed (analysis/outputs.py).
 OUTPUT = "output."
 
+#: What a campaign has whose valid runs have no metric.
+NOTHING_MEASURED = "no metrics: it keeps neither captures nor counters (capture.at, capture.counters)"
+
 
 def is_output(metric: str) -> bool:
     """Whether a program stated the value, rather than captures or counters."""

@@ -6,7 +6,8 @@ Every part that shows an interval or a difference calls this module: command lin
   analysis/estimates.py keeps it within a metric's bounds.
 - **Pairing.** Two runs belong together if they have the same key: repetition and seed. The difference of two sets is
   paired if at least two runs, and at least half of the smaller set, have a partner. Runs without a partner are then
-  left out and listed (`unpaired`). In every other case all runs count and the interval is Welch's.
+  left out and listed (`unpaired`). In every other case all runs count and the interval is Welch's. So they do where
+  all pairs have the same difference, as counts and other coarse values have by chance: the runs still have a spread.
 - **Many differences.** `judged` adjusts one difference for the number that share the error, by Bonferroni's method;
   analysis/question.py states that number. `compare_all` judges a whole set by Holm's. Means are equivalent only by a
   test.
@@ -115,14 +116,14 @@ class Difference:
     unpaired: tuple[Hashable, ...]
 
     @property
-    def _exact(self) -> bool:
-        """Whether all pairs have the same difference."""
-        return self.error is not None and self.error <= abs(self.value) * ROUNDING
+    def _equal(self) -> bool:
+        """Whether the two runs of each pair have the same value."""
+        return self.error == 0
 
     @property
     def interval(self) -> Interval | None:
-        """Confidence interval of `value`; None as `error`, and if all pairs have the same difference."""
-        if self.error is None or self.freedom is None or self._exact:
+        """Confidence interval of `value`; None as `error`, and if all pairs are equal."""
+        if self.error is None or self.freedom is None or self._equal:
             return None
         half = t_quantile(0.5 + self.level / 2, self.freedom) * self.error
         method = "t" if self.method == "paired" else "welch"
@@ -130,24 +131,24 @@ class Difference:
 
     @property
     def p(self) -> float | None:
-        """Two-sided p of the hypothesis that the means are equal; None as `error`. Of equal pairs it is 0 or 1."""
+        """Two-sided p of the hypothesis that the means are equal; None as `error`. Of equal pairs it is 1."""
         if self.error is None or self.freedom is None:
             return None
-        return float(self.value == 0) if self._exact else t_p_value(self.value / self.error, self.freedom)
+        return 1.0 if self._equal else t_p_value(self.value / self.error, self.freedom)
 
     def equivalence_p(self, margin: float) -> float | None:
         """P of the hypothesis that the means differ by `margin` or more: two one-sided t tests (Schuirmann 1987).
 
-        None as `error`. Of equal pairs it is 0 or 1.
+        None as `error`. Of equal pairs it is 0.
 
         Args:
             margin: in the metric's unit.
         """
         if self.error is None or self.freedom is None:
             return None
+        if self._equal:
+            return 0.0
         slack = margin - abs(self.value)
-        if self._exact:
-            return float(slack < 0)
         return t_p_value(slack / self.error, self.freedom) / 2 if slack > 0 else 1.0
 
     @property
@@ -321,7 +322,8 @@ def pairs_of(first: Mapping[Key, float], second: Mapping[Key, float]) -> list[Ke
 def difference(first: Mapping[Key, float], second: Mapping[Key, float], level: float = LEVEL) -> Difference:
     """Difference of the means of two sets of runs, `second` less `first`, with its t interval.
 
-    Paired: the t interval of the pairs' differences. Otherwise Welch's (1947), with Satterthwaite's degrees of freedom.
+    Paired: the t interval of the pairs' differences. Otherwise, and where all pairs have the same difference other than
+    0, Welch's (1947), with Satterthwaite's degrees of freedom.
 
     Args:
         first: run to value; the key, such as `RunKey`, pairs the runs.
@@ -335,6 +337,9 @@ def difference(first: Mapping[Key, float], second: Mapping[Key, float], level: f
     if not first or not second:
         raise ValueError("a difference needs at least one run on both sides")
     pairs = pairs_of(first, second)
+    if pairs is not None:
+        gaps = [second[key] - first[key] for key in pairs]
+        pairs = pairs if max(gaps) - min(gaps) > ROUNDING * abs(gaps[0]) or not gaps[0] else None
     a, b = ([side[key] for key in pairs or side] for side in (first, second))
     error, freedom, deviation, method = _welch(a, b) if pairs is None else _paired(a, b)
     if len(set(a)) == len(set(b)) == 1 and a[0] != b[0]:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from analysis.store import Store
 from experiments.catalogue import (
@@ -24,7 +25,7 @@ from experiments.catalogue import (
     campaign_titles as campaign_titles,
 )
 from experiments.engine.batch import unique
-from experiments.engine.forecast import forecast
+from experiments.engine.forecast import Forecast, forecast
 from experiments.labels import (
     cell_text as cell_text,
     comparisons_note as comparisons_note,
@@ -89,36 +90,27 @@ def warnings(plan: Plan, name: str, text: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class Estimate(Forecast):
     """What running a plan costs, beyond what the store already has."""
 
     #: Runs of the plan that the store has with a valid result.
-    known: int
-    #: Runs that remain.
-    runs: int
-    #: Elapsed time of the remaining runs, in s.
-    time_s: float
-    #: Disk space of the remaining runs, in bytes.
-    disk_bytes: float
-    #: Cells that run at the same time.
-    cells: int
-    #: Runs of the store that the estimate is based on; 0: it is based on what the links can carry.
-    based_on: int
+    known: int = 0
 
     @property
     def text(self) -> str:
         """One sentence fragment: runs, time, disk and the basis of the estimate."""
         if not self.runs:
             return "nothing to run: the results folder has all of it"
-        basis = (
-            f"estimated from {units.number_of(self.based_on, 'earlier run')}"
-            if self.based_on
-            else "estimated from the rates of the links"
-        )
+        basis = units.number_of(self.based_on, "earlier run") if self.based_on else "the rates of the links"
         return (
-            f"{self.runs} run{'s' if self.runs > 1 else ''}, about {duration_text(self.time_s)} with "
-            f"{self.cells} at a time, {units.show(self.disk_bytes, 'bytes')} of disk ({basis})"
+            f"{units.number_of(self.runs, 'run')}, about {duration_text(self.time_s)} with {self.cells} at a time, "
+            f"{units.show(self.disk_bytes, 'bytes')} of disk (estimated from {basis})"
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """What remains to be run, for scripts, in SI units."""
+        fields = ("runs", "time_s", "disk_bytes", "cells", "based_on")
+        return {**{name: getattr(self, name) for name in fields}, "sentence": self.text}
 
 
 def estimate(plan: Plan, results: str) -> Estimate:
@@ -136,7 +128,7 @@ def estimate(plan: Plan, results: str) -> Estimate:
         history = store.history(plan.backend)
     missing = plan.runs_of([run for run in unique(plan.members) if run.id not in done])
     made = forecast(missing, history, os.cpu_count() or 1)
-    return Estimate(len(done), made.runs, made.time_s, made.disk_bytes, made.cells, made.based_on)
+    return Estimate(**vars(made), known=len(done))
 
 
 # The registry ------------------------------------------------------------------------------------------------

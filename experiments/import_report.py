@@ -9,6 +9,7 @@ from analysis.store.rows import RunRow
 from experiments import found_datagrams
 from experiments.importing import Imported
 from testbed import units
+from testbed.units import number_of
 
 
 def document(imported: Imported, run: RunRow) -> dict[str, Any]:
@@ -29,10 +30,10 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
     texts = [f"run {imported.run_id}{', which was here already' if imported.known else ''}: {description.label}"]
     for file in description.files:
         by = "" if file.read_by == "backchannel" else f", read by {file.read_by}"
-        packets = f"{file.packets} packets, {file.packets - file.not_tcp} of TCP"
+        packets = f"{number_of(file.packets, 'packet')}, {file.packets - file.not_tcp} of TCP"
         texts.append(
-            f"  {file.label}: {file.format}{by}, {f'{file.packets} events' if description.logs else packets}, "
-            f"{units.number_of(file.connections_total, 'connection')}"
+            f"  {file.label}: {file.format}{by}, {number_of(file.packets, 'event') if description.logs else packets}, "
+            f"{number_of(file.connections_total, 'connection')}"
         )
         texts += [f"    {line}" for line in _damages(file)]
         if len(description.files) > 1:
@@ -49,14 +50,12 @@ def lines(imported: Imported, run: RunRow) -> list[str]:
         texts.append(f"  {flow.name}: {', '.join(facts)}")
     more = len(imported.flows) - LINES
     if more > 0:
-        texts.append(f"  and {more} more flows")
+        texts.append(f"  and {number_of(more, 'more flow')}")
     if description.flows_left_out:
-        texts.append(f"  {description.flows_left_out} smaller flows are only in the tables")
+        texts.append(f"  only in the tables: {number_of(description.flows_left_out, 'smaller flow')}")
     if description.packets_left_out:
-        texts.append(
-            f"  {description.packets_left_out} packets of UDP and pings are left out: more than "
-            f"{found_datagrams.MOST_PACKETS} are not analysed"
-        )
+        left_out = number_of(description.packets_left_out, "packet")
+        texts.append(f"  left out: {left_out} of UDP and pings beyond {found_datagrams.MOST_PACKETS}")
     return texts
 
 
@@ -79,20 +78,23 @@ LINES = 12
 def _damages(file: ImportedFile) -> list[str]:
     """What could not be read of a file, in sentences."""
     texts = [
-        f"byte {damage.offset}: {damage.reason}" + (f", {damage.bytes} bytes skipped" if damage.bytes else "")
+        f"byte {damage.offset}: {damage.reason}"
+        + (f", {number_of(damage.bytes, 'byte')} skipped" if damage.bytes else "")
         for damage in file.damage[:5]
     ]
     if file.damages > 5:
-        texts.append(f"and {file.damages - 5} more places that could not be read")
+        texts.append(f"and {number_of(file.damages - 5, 'more place')} that could not be read")
     for link_type_ in file.link_types:
         if not link_type_.known:
-            texts.append(f"{link_type_.packets} packets of link type {link_type_.link_type}, which is not known")
-    for count, word in (
-        (file.unreadable, "packets with headers that are cut off or contradict each other"),
-        (file.unfinished_fragments, "packets of which fragments are missing"),
-        (file.dropped_by_capture, "packets dropped by the capturing system"),
-        (file.connections_given_up, "connections given up, too many at a time"),
+            texts.append(
+                f"{number_of(link_type_.packets, 'packet')} of link type {link_type_.link_type}, which is not known"
+            )
+    for count, noun, what in (
+        (file.unreadable, "packet", "with headers that are cut off or contradict each other"),
+        (file.unfinished_fragments, "packet", "of which fragments are missing"),
+        (file.dropped_by_capture, "packet", "dropped by the capturing system"),
+        (file.connections_given_up, "connection", "given up, too many at a time"),
     ):
         if count:
-            texts.append(f"{count} {word}")
+            texts.append(f"{number_of(count, noun)} {what}")
     return texts

@@ -31,6 +31,7 @@ from testbed import node_binary
 from testbed.errors import TestbedError, Unavailable, no_file
 from testbed.report import CaptureReport, InterfaceReport, Report
 from testbed.scenario import Flow, Node, Scenario
+from testbed.units import number_of
 
 #: Part of a run's identity: raise it when the same captures come to give other results.
 VERSION = 4
@@ -244,7 +245,8 @@ def _nothing(summary: dict[str, Any], files: Sequence[Path], left_out: int) -> s
             "which is not known"
         )
     trouble = next((file["trouble"] for file in summary["files"] if file["trouble"]), None)
-    return f"no TCP, UDP or ping was found in {names}: {packets} packets" + (f"; {trouble}" if trouble else "")
+    found = f"no TCP, UDP or ping was found in {names}: {number_of(packets, 'packet')}"
+    return f"{found}; {trouble}" if trouble else found
 
 
 def _describe(

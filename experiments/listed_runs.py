@@ -14,6 +14,7 @@ from analysis.errors import AnalysisError, unknown
 from analysis.naming import SHORT
 from analysis.store import notes
 from analysis.store.rows import MISSING
+from analysis.swept import condition
 from experiments.labels import point_label
 from experiments.tables import plain_table
 
@@ -29,8 +30,8 @@ class Wanted:
 
     #: Empty: those in the store.
     state: str = ""
-    #: Swept fields, or their last words, and their values.
-    where: Sequence[tuple[str, str]] = ()
+    #: FIELD=VALUE of swept fields, or of their last words.
+    where: Sequence[str] = ()
     backend: str = ""
     tag: str = ""
 
@@ -51,18 +52,6 @@ class ListedRun:
     tags: tuple[str, ...]
 
 
-def condition(text: str) -> tuple[str, str]:
-    """Field and value of FIELD=VALUE.
-
-    Raises:
-        AnalysisError: it has another form.
-    """
-    field, equals, value = text.partition("=")
-    if not equals:
-        raise AnalysisError(f"'{text}' is not FIELD=VALUE, such as policy=droptail")
-    return field, value
-
-
 def listed(store: OpenResults, campaigns: Sequence[StoredCampaign] | None, wanted: Wanted) -> list[ListedRun]:
     """The runs, the newest first; missing ones last.
 
@@ -77,27 +66,29 @@ def listed(store: OpenResults, campaigns: Sequence[StoredCampaign] | None, wante
     if wanted.state and wanted.state not in STATES:
         raise unknown("state of a run", wanted.state, STATES)
     chosen = [store[row.id] for row in store.store.campaigns()] if campaigns is None else campaigns
-    fields = {name for campaign in chosen for name in campaign.axes}
-    for field, _ in wanted.where:
-        if not any(_is_field(name, field) for name in fields):
-            raise unknown("swept field", field, sorted(fields))
-    runs = [run for campaign in chosen for run in _of(campaign, wanted)]
+    runs: list[ListedRun] = []
+    errors = []
+    for campaign in chosen:
+        try:
+            runs += _of(campaign, wanted, [condition(text, campaign.axes) for text in wanted.where])
+        except AnalysisError as error:
+            # Another campaign may have the field and the value.
+            errors.append(error)
+    if errors and len(errors) == len(chosen):
+        fields = {name for campaign in chosen for name in campaign.axes}
+        several = f"no campaign has {' and '.join(wanted.where)}; swept fields: {', '.join(sorted(fields)) or 'none'}"
+        raise errors[0] if len(errors) == 1 else AnalysisError(several)
     return sorted(runs, key=lambda run: -(run.landed or 0.0))
 
 
-def _of(campaign: StoredCampaign, wanted: Wanted) -> Iterator[ListedRun]:
+def _of(campaign: StoredCampaign, wanted: Wanted, where: Sequence[tuple[str, str]]) -> Iterator[ListedRun]:
     row = campaign.row
     if wanted.backend and row.backend != wanted.backend:
         return
     remarks = notes.of_campaign(campaign.store, row.id)
     points = {point.number: dict(point.parameters) for point in row.points}
     matching = [
-        number
-        for number, parameters in points.items()
-        if all(
-            any(_is_field(name, field) and text == value for name, text in parameters.items())
-            for field, value in wanted.where
-        )
+        number for number, parameters in points.items() if all(parameters.get(field) == value for field, value in where)
     ]
     for member in campaign.store.members(row.id, matching):
         note = remarks.get(member.run_id)
@@ -114,10 +105,6 @@ def _of(campaign: StoredCampaign, wanted: Wanted) -> Iterator[ListedRun]:
                 member.landed,
                 tags,
             )
-
-
-def _is_field(name: str, asked: str) -> bool:
-    return name == asked or name.endswith("." + asked)
 
 
 def table(runs: Sequence[ListedRun], named: bool = False) -> Table:

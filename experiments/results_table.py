@@ -18,7 +18,8 @@ from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.explorer import ordered, short
 from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail
-from analysis.results import is_output
+from analysis.results import NOTHING_MEASURED, is_output
+from analysis.swept import matching
 from experiments.labels import cell_text, point_label
 from testbed import units
 
@@ -83,6 +84,8 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
         table.add_column(head, header_style="dim", overflow="fold", justify="right" if number >= swept else "left")
     for number in range(len(points)):
         table.add_row(*(Text(texts[number]) for _, texts in kept))
+    if not columns and campaign.row.valid:
+        notes.append(Text(f"The campaign has {NOTHING_MEASURED}", "dim"))
     if left_out and not asked.metrics:
         more = units.number_of(left_out, "more column")
         notes.append(Text(f"No room for {more}: --metric NAME and --flow NAME choose others", "dim"))
@@ -143,7 +146,7 @@ def _sorted(campaign: StoredCampaign, points: list[PointRow], columns: Sequence[
     """Points by the values of a field, or by the means of a metric, the best first; those without one are last."""
     if not by:
         return points
-    fields = [name for name in campaign.axes if name == by or name.endswith("." + by)]
+    fields = matching(by, campaign.axes)
     if len(fields) == 1:
         places = ordered(campaign.axes[fields[0]])
         return sorted(points, key=lambda point: places.index(dict(point.parameters)[fields[0]]))

@@ -22,6 +22,7 @@ from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
 from testbed.capability import missing_for_emulation
 from testbed.errors import TestbedError
+from testbed.units import number_of
 
 #: Between two looks for a request.
 LOOK_S = 1.0
@@ -130,7 +131,7 @@ class Runner:
 
 
 def _error_text(outcome: Outcome) -> str:
-    summary = f"{outcome.landed} runs made, {outcome.reused} taken from the store"
+    summary = f"{number_of(outcome.landed, 'run')} made, {outcome.reused} taken from the store"
     if outcome.interrupted:
         return f"stopped: {summary}"
     return f"{summary}, {len(outcome.failed)} without a valid result" if outcome.failed else summary

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from analysis.comparison import difference_text
+from analysis.comparison import DIFFERING, VERDICTS, difference_text
 from analysis.results import of_subject
 from experiments.labels import comparisons_note, point_label
 from testbed import units
+from testbed.errors import listed
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -64,9 +65,16 @@ def removals_table(campaigns: Sequence[CampaignRow], removals: Mapping[str, Remo
 
 
 def comparison_table(compared: Comparison, everything: bool) -> Group:
-    """A line for each difference that counts (each at all with `everything`), then what follows from them."""
-    shown = [line for line in compared.lines if everything or line.verdict not in NOTHING]
-    table = plain_table("combination", "metric", compared.a, compared.b, "difference", "")
+    """A line for each difference that counts (each at all with `everything`), then what follows from them. Of single
+    runs, where no difference can count, a line for each value that the campaigns ask about.
+    """
+    is_single = _is_single(min(line.n_a, line.n_b) for line in compared.lines)
+    shown = [
+        line
+        for line in compared.lines
+        if everything or line.verdict in DIFFERING or (is_single and not line.exploratory)
+    ]
+    table = plain_table("combination", "metric", compared.a, compared.b, "difference", *([] if is_single else [""]))
     for line in shown:
         name = of_subject(line.metric, line.subject) + (" (exploratory)" if line.exploratory else "")
         table.add_row(
@@ -74,17 +82,24 @@ def comparison_table(compared: Comparison, everything: bool) -> Group:
             name,
             units.show(line.mean_a, line.unit),
             units.show(line.mean_b, line.unit),
-            difference_text(line.compared, line.unit),
-            Text(line.verdict, style=STYLES.get(line.verdict, "dim")),
+            difference_text(line.compared, line.unit, with_reason=not is_single),
+            *([] if is_single else [Text(line.verdict, style=STYLES.get(line.verdict, "dim"))]),
         )
     counts = {word: sum(line.verdict == word for line in compared.lines) for word in VERDICTS}
     summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count) or "nothing to compare"
     parts: list[Any] = [table] if shown else []
     levels = {line.family: line.difference.level for line in compared.lines}
-    note = f" {comparisons_note(compared.margin, levels)}" if levels else ""
-    parts.append(Text(f"{summary}.{note}", style="dim"))
-    for name, points in ((compared.a, compared.only_a), (compared.b, compared.only_b)):
+    note = f"{summary}. {comparisons_note(compared.margin, levels)}" if levels else f"{summary}."
+    if is_single:
+        rest = len(compared.lines) - len(shown)
+        note = SINGLE_RUNS + (f" {number_of(rest, 'more value')}: --all shows all." if rest else "")
+    parts.append(Text(note, style="dim"))
+    for name, points, metrics in (
+        (compared.a, compared.only_a, compared.unmatched_a),
+        (compared.b, compared.only_b, compared.unmatched_b),
+    ):
         parts += [Text(f"only in {name}: {point_label(point)}") for point in points]
+        parts += [Text(f"only in {name}: values of {listed(metrics)}")] if metrics else []
     return Group(*parts)
 
 
@@ -106,7 +121,7 @@ def contrast_table(contrasts: pl.DataFrame, everything: bool, width: int) -> Gro
     parts: list[Any] = []
     silent = list[dict[str, Any]]()
     for of_one in quantities.values():
-        shown = [row for row in of_one if everything or not row["exploratory"] or row["verdict"] not in NOTHING]
+        shown = [row for row in of_one if everything or not row["exploratory"] or row["verdict"] in DIFFERING]
         if shown:
             parts += _of_quantity(of_one, shown, fields, width)
         silent += [] if shown else of_one
@@ -120,7 +135,8 @@ def contrast_table(contrasts: pl.DataFrame, everything: bool, width: int) -> Gro
             "Differences of means ± half of their intervals, with the relative change; p, corrected ('equal': the same "
             "in every pair); Cohen's d_z; 'needs': about how many runs would show it."
         )
-        parts += [Text(""), Text(f"{explained} {note}", style="dim")]
+        note = SINGLE_RUNS if _is_single(row["n"] for row in rows) else f"{explained} {note}"
+        parts += [Text(""), Text(note, style="dim")]
     return Group(*parts)
 
 
@@ -161,6 +177,11 @@ def _cells(row: Mapping[str, Any], with_number: bool) -> Iterator[str | Text]:
     yield "".join(re.findall(r"\d+(?= would| are needed)", why))
 
 
+def _is_single(runs: Iterable[int]) -> bool:
+    """Whether these numbers of runs, of the smaller side of each comparison, are all one."""
+    return set(runs) == {1}
+
+
 def _name_of(row: Mapping[str, Any]) -> str:
     return of_subject(row["metric"], row["subject"])
 
@@ -168,20 +189,21 @@ def _name_of(row: Mapping[str, Any]) -> str:
 def _counted(rows: Sequence[Mapping[str, Any]]) -> str:
     """ "1 same, 29 cannot tell"."""
     verdicts = Counter(row["verdict"] for row in rows)
-    return ", ".join(f"{verdicts[word]} {word}" for word in NOTHING if verdicts[word])
+    return ", ".join(f"{verdicts[word]} {word}" for word in VERDICTS if verdicts[word])
 
 
 def _number_of(row: Mapping[str, Any]) -> str:
     if row["method"] == "welch":
-        return f"at least {number_of(row['n'], 'run')} a side (Welch)"
+        return f"at least {number_of(row['n'], 'run')} a side{' (Welch)' if row['n'] > 1 else ''}"
     alone = f", {number_of(row['unpaired'], 'run')} alone" if row["method"] == "paired" and row["unpaired"] else ""
     return f"{number_of(row['n'], 'pair')}{alone}"
 
 
-#: Of analysis.comparison, in the order in which they are counted.
-VERDICTS = ("worse", "better", "different", "same", "cannot tell")
-#: Of these, those of comparisons that show no difference.
-NOTHING = VERDICTS[3:]
+#: Note below comparisons of which none has several runs on both sides.
+SINGLE_RUNS = (
+    "One run a side has no spread, so no difference is called better, worse or the same. Run the campaign again with "
+    "--set repetitions=3 or more; 'variation' makes repetitions differ where nothing is random (docs/campaigns.md)."
+)
 #: Columns of a terminal from which only labels are folded.
 WIDE = 72
 #: Metrics of flows that are named and not counted.

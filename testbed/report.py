@@ -247,7 +247,7 @@ class SessionHost(Part):
     address: str
     #: A process in its namespaces, as the cell numbers it.
     pid: int
-    #: float of its network namespace, by which processes outside of the cell find it.
+    #: Number of its network namespace, by which processes outside of the cell find it.
     net_inode: int
 
 

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from flask import abort, g, request, url_for
 from werkzeug.datastructures import MultiDict
 
-from analysis import naming, question
+from analysis import naming, question, swept
 from analysis.errors import unknown
 from analysis.figures import campaign as figures
 from analysis.figures.explorer import KINDS, SLOTS, ordered
@@ -253,7 +253,7 @@ def asked(campaign_id: str) -> RunQuery:
 
 def axes_of(campaign_id: str) -> dict[str, list[str]]:
     """Swept fields and their values."""
-    return cached(("axes", campaign_id), lambda: figures.axes_of(points(campaign_id)))
+    return cached(("axes", campaign_id), lambda: swept.axes_of(dict(point.parameters) for point in points(campaign_id)))
 
 
 def filtered(axes: Mapping[str, list[str]]) -> dict[str, list[str]]:

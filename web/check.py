@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
@@ -32,18 +32,6 @@ NO_MEMORY = 3
 _slots = threading.Semaphore(2)
 
 
-class Cost(TypedDict):
-    """What the runs that the store lacks are expected to take (experiments.api.Estimate)."""
-
-    runs: int
-    time_s: float
-    disk_bytes: float
-    cells: int
-    based_on: int
-    #: The same for people.
-    sentence: str
-
-
 class Summary(TypedDict):
     """What a good campaign is."""
 
@@ -55,8 +43,8 @@ class Summary(TypedDict):
     runs: int
     #: Runs that the store has.
     known: int
-    #: Of the other runs.
-    estimate: Cost
+    #: Of the other runs (experiments.api.Estimate).
+    estimate: dict[str, Any]
     #: Programs that its flows run (kind `command`).
     programs: list[str]
 
@@ -76,7 +64,8 @@ class Verdict:
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
-        return {"problems": self.problems, "warnings": self.warnings, **(self.summary or {})}
+        summary: Mapping[str, Any] = self.summary or {}
+        return {"problems": self.problems, "warnings": self.warnings, **summary}
 
 
 def check(results: str, file: str, text: str, overrides: Sequence[str] = ()) -> Verdict:
@@ -134,14 +123,6 @@ def main() -> None:
         verdict = Verdict([str(error)])
     else:
         estimate = api.estimate(plan, request["results"])
-        cost = Cost(
-            runs=estimate.runs,
-            time_s=estimate.time_s,
-            disk_bytes=estimate.disk_bytes,
-            cells=estimate.cells,
-            based_on=estimate.based_on,
-            sentence=estimate.text,
-        )
         summary = Summary(
             name=plan.name,
             title=plan.title,
@@ -150,7 +131,7 @@ def main() -> None:
             points=len(plan.points),
             runs=len(plan.runs),
             known=estimate.known,
-            estimate=cost,
+            estimate=estimate.as_json(),
             programs=list(plan.programs),
         )
         warnings = api.warnings(plan, request["file"], request["text"])

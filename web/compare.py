@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request, url_for
 
+from analysis.comparison import DIFFERING
 from analysis.figures.means import Group, Mean, Means
 from analysis.figures.model import COLOURS, Figure, Series
 from analysis.figures.registry import FIGURES, RunKind
@@ -245,7 +246,7 @@ def _matches(subjects: Sequence[Subject]) -> dict[str, str]:
 def _tells(row: Row) -> bool:
     """Whether a row shows a difference, or is the metric that the address asks for."""
     wanted = request.args.get("metric", "") == f"{row.name}/{row.subject}"
-    return wanted or any(cell is not None and cell.verdict in ("better", "worse", "different") for cell in row.cells)
+    return wanted or any(cell is not None and cell.verdict in DIFFERING for cell in row.cells)
 
 
 def _by_weight(rows: Sequence[Row]) -> list[Row]:

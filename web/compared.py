@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypedDict
 
-from analysis.comparison import difference_text, verdict
+from analysis.comparison import VERDICTS, difference_text, verdict
 from analysis.estimates import Estimate
 from analysis.metrics import title_of
 from analysis.metrics.registry import estimate
@@ -14,10 +14,11 @@ from analysis.question import Question, is_detail
 from analysis.results import Quantity
 from analysis.statistics import MARGIN, Compared, Difference, RunKey
 from experiments.api import comparisons_note
+from testbed.units import number_of
 from web.campaign_data import order
 
-#: Metrics that a verdict names, and its words in their order.
-MOST_NAMED, VERDICTS = 4, ("better", "worse", "different", "same", "cannot tell")
+#: Metrics that a verdict names.
+MOST_NAMED = 4
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,9 @@ def verdicts(subjects: Sequence[Subject], rows: Sequence[Row]) -> list[str]:
         verdicts = "; ".join(parts) or "none is shown to differ"
         if count:
             rest = f"; {unclear} cannot be told apart" if unclear else ""
-            texts.append(f"{subject.label} against {subjects[0].label}, of {count} metrics: {verdicts}{rest}.")
+            texts.append(
+                f"{subject.label} against {subjects[0].label}, of {number_of(count, 'metric')}: {verdicts}{rest}."
+            )
     return texts
 
 
@@ -169,20 +172,20 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def note_on(rows: Sequence[Row]) -> str:
-    """How many differences were judged together, and how; that nothing was, where none has an interval."""
-    judged = {
-        row.family: cell.compared
+    """How many differences were judged together, and how; that nothing was, where no runs have any spread."""
+    judged = [
+        (row.family, cell.compared.difference)
         for row in rows
         for cell in row.cells
         if cell is not None and cell.compared is not None
-    }
+    ]
     if not judged:
         return ""
-    if not any(compared.difference.interval for compared in judged.values()):
-        return "These runs are too few for intervals, so no difference is called better or worse."
+    if all(difference.error is None for _, difference in judged):
+        return "These runs are single or have no spread, so no difference is called better or worse."
     method = "Differences are taken by pairs of repetitions with the same seed, or by Welch's interval if fewer than "
-    method += "half have a partner. "
-    return method + comparisons_note(MARGIN, {family: compared.difference.level for family, compared in judged.items()})
+    method += "half have a partner or all pairs have the same difference. "
+    return method + comparisons_note(MARGIN, {family: difference.level for family, difference in judged})
 
 
 def difference_json(compared: Compared | None) -> DifferenceState:

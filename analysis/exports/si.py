@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from analysis.figures.means import quantities
+from analysis.handle import column_of
 
 if TYPE_CHECKING:
     from analysis.handle import StoredCampaign
@@ -25,11 +26,12 @@ def in_si(campaign: StoredCampaign, frame: pl.DataFrame) -> pl.DataFrame:
     units by name, and repetitions counted from 1.
     """
     columns: list[pl.Expr | str] = []
+    axes = {column_of(name): values for name, values in campaign.axes.items()}
     for name in frame.columns:
-        known = quantities(campaign.axes[name]) if name in campaign.axes else None
+        known = quantities(axes[name]) if name in axes else None
         if known is not None:
             kind, sizes = known
-            texts = pl.col(name).replace_strict(dict(zip(campaign.axes[name], sizes, strict=True)))
+            texts = pl.col(name).replace_strict(dict(zip(axes[name], sizes, strict=True)))
             columns += [texts.cast(pl.Float64), pl.lit(unit_name(kind)).alias(f"{name}_unit")]
         elif name == "unit":
             columns.append(pl.col(name).map_elements(unit_name, pl.String))

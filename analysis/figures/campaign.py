@@ -15,6 +15,7 @@ from analysis.metrics import title_of
 from analysis.metrics.registry import estimate
 from analysis.results import of_subject
 from analysis.store.rows import PointRow, TableRow
+from analysis.swept import field_of
 
 #: Means that span more than this factor are drawn on a logarithmic axis.
 LOG_Y_FROM = 30
@@ -32,15 +33,6 @@ class PublishedValue:
 
 
 # From stored rows ----------------------------------------------------------------------------------------------------
-
-
-def axes_of(points: Sequence[PointRow]) -> dict[str, list[str]]:
-    """Swept fields and their values, in the order of the sweep."""
-    values_of: dict[str, dict[str, None]] = {}
-    for point in points:
-        for name, value in point.parameters:
-            values_of.setdefault(name, {})[value] = None
-    return {name: list(values) for name, values in values_of.items()}
 
 
 def default_x(axes: Mapping[str, Sequence[str]]) -> str:
@@ -141,7 +133,7 @@ def within(table: pl.DataFrame, where: Mapping[str, str]) -> pl.DataFrame:
         AnalysisError: unknown field or value.
     """
     for name, value in where.items():
-        field = _field(table, name)
+        field = field_of(name, fields(table))
         swept = [str(text) for text in table[field].unique(maintain_order=True)]
         if value not in swept:
             raise unknown(f"value of {field}", value, swept)
@@ -334,17 +326,9 @@ def _is_numeric(table: pl.DataFrame, name: str) -> bool:
     return quantities([str(text) for text in table[name].unique()]) is not None
 
 
-def _field(table: pl.DataFrame, asked: str) -> str:
-    names = fields(table)
-    matches = [name for name in names if name == asked or name.endswith("." + asked)]
-    if len(matches) != 1:
-        raise unknown("swept field", asked, names)
-    return matches[0]
-
-
 def _axis(table: pl.DataFrame, asked: str) -> str:
     if asked:
-        return _field(table, asked)
+        return field_of(asked, fields(table))
     names = fields(table)
     numeric = [name for name in names if _is_numeric(table, name)]
     if not numeric:

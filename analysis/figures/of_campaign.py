@@ -9,6 +9,7 @@ from analysis.errors import AnalysisError
 from analysis.figures import campaign
 from analysis.figures.model import Figure
 from analysis.figures.registry import AskedOfCampaign, campaign_figure
+from analysis.results import NOTHING_MEASURED
 
 if TYPE_CHECKING:
     from analysis.handle import StoredCampaign
@@ -42,7 +43,8 @@ def cdf(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
 def _asked(of: StoredCampaign, asked: AskedOfCampaign) -> tuple[str, Sequence[str]]:
     """Metric and subjects; without a metric those of the campaign's question."""
     if of.question is None:
-        raise AnalysisError(f"campaign {of.row.name} has no valid run yet")
+        what = NOTHING_MEASURED if of.row.valid else "no valid run yet"
+        raise AnalysisError(f"campaign {of.row.name} has {what}")
     if asked.metric and asked.metric != of.question.quantity.metric:
         return asked.metric, asked.of
     return of.question.quantity.metric, asked.of or [of.question.quantity.subject]

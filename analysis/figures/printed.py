@@ -6,6 +6,7 @@ matplotlib takes most of a second to load, so import this module only where a fi
 from __future__ import annotations
 
 import io
+import math
 import textwrap
 import threading
 from pathlib import Path
@@ -33,6 +34,11 @@ WIDTH_IN, HEIGHT_IN = 5.0, 3.2
 MOST_VECTORS, RASTER_DPI = 20_000, 400
 #: Letters of a line of the y axis' title.
 MOST_LETTERS = 32
+#: Inches of a letter of the notes and of the legend, on average, and of what is beside them on the sheet.
+NOTE_LETTER_IN, BESIDE_NOTE_IN = 0.047, 1.1
+LEGEND_LETTER_IN, BESIDE_NAME_IN = 0.055, 0.45
+#: Inches of a row of the legend. The sheet has room for two; where it has more, it is taller.
+LEGEND_ROW_IN = 0.18
 
 _MARKERS = {
     "": "",
@@ -105,14 +111,18 @@ def save(figure: Figure, path: Path) -> None:
 def _draw(figure: Figure) -> Sheet:
     bars = sum(line.points.height for line in figure.series if line.kind == "bars")
     wide = max(WIDTH_IN, min(1.4 + 0.22 * bars, 2 * WIDTH_IN), min(1.2 + 0.5 * len(figure.x.ticks), 2.5 * WIDTH_IN))
+    handles, columns = _legend(figure, wide)
+    rows = sum(str(handle.get_label()).count("\n") + 1 for handle in handles) / columns
+    tall = HEIGHT_IN + LEGEND_ROW_IN * max(len(_named(figure)) > 3, math.ceil(rows) - 2)
     # Long names slant below the axis, and the title beside it needs its height.
-    longest = max((len(label) for _, label in figure.x.ticks), default=0)
-    tall = HEIGHT_IN + 0.18 * (len(_named(figure)) > 3) + 0.03 * max(longest - 20, 0)
+    tall += 0.03 * max(max((len(label) for _, label in figure.x.ticks), default=0) - 20, 0)
     sheet = Sheet(figsize=(wide, tall))
     axes = sheet.add_subplot()
+    # A line that is longer than the axes would make them narrower.
+    notes = textwrap.wrap("; ".join(figure.notes), int((wide - BESIDE_NOTE_IN) / NOTE_LETTER_IN))
     if figure.title:
         # The notes stand between the title and the axes.
-        axes.set_title(figure.title, loc="left", pad=14 if figure.notes else None)
+        axes.set_title(figure.title, loc="left", pad=6 + 8 * len(notes) if notes else None)
     for number, line in enumerate(figure.series):
         _series(axes, line, 2 + 0.01 * number + (1 if line.keep_all or line.hollow else 0))
     for place, name in figure.verticals:
@@ -123,9 +133,9 @@ def _draw(figure: Figure) -> Sheet:
         _cut_intervals(axes, line)
     if figure.is_empty:
         axes.text(0.5, 0.5, figure.empty or "no data", transform=axes.transAxes, ha="center", color=PALETTE["soft"])
-    if figure.notes:
+    if notes:
         axes.annotate(
-            "; ".join(figure.notes),
+            "\n".join(notes),
             (1, 1),
             xycoords="axes fraction",
             ha="right",
@@ -133,7 +143,9 @@ def _draw(figure: Figure) -> Sheet:
             fontsize=6.5,
             color=PALETTE["soft"],
         )
-    _legend(sheet, figure)
+    if handles:
+        # Below the axes: inside, it would cover what is compared.
+        sheet.legend(handles=handles, loc="outside lower center", ncols=columns)
     return sheet
 
 
@@ -260,14 +272,16 @@ def _named(figure: Figure) -> list[Series]:
     return list({line.name: line for line in shown}.values())[::-1]
 
 
-def _legend(sheet: Sheet, figure: Figure) -> None:
+def _legend(figure: Figure, wide: float) -> tuple[list[Artist], int]:
+    """The entries of the legend, none where it would tell nothing apart, and its columns on a sheet of this width."""
     named = _named(figure)
-    if len(named) + len(figure.verticals) < 2 and not any(line.hollow for line in named):
-        return
     handles: list[Artist] = []
+    if len(named) + len(figure.verticals) < 2 and not any(line.hollow for line in named):
+        return handles, 1
     for line in named:
         colour = PALETTE[line.colour]
         name = f"{line.name} ({line.points.height})" if line.keep_all else line.name
+        name = textwrap.fill(name, int((wide - BESIDE_NAME_IN) / LEGEND_LETTER_IN))
         if line.kind in ("bars", "cells"):
             handles.append(Patch(label=name, **_fill(line, colour)))
             continue
@@ -287,5 +301,5 @@ def _legend(sheet: Sheet, figure: Figure) -> None:
         )
     handles += [Line2D([], [], color=PALETTE["soft"], ls=":", label=name) for _, name in figure.verticals]
     widest = max(len(str(handle.get_label())) for handle in handles)
-    # Below the axes: inside, it would cover what is compared.
-    sheet.legend(handles=handles, loc="outside lower center", ncols=4 if widest < 16 else 3 if widest < 22 else 2)
+    two_fit = 2 * (BESIDE_NAME_IN + widest * LEGEND_LETTER_IN) < wide
+    return handles, 4 if widest < 16 else 3 if widest < 22 else 2 if two_fit else 1

@@ -190,8 +190,23 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
         raise AnalysisError(f"{name} shows one {kind.per}: give one --of")
     if not isinstance(parts[0], kind.subject):
         raise Unmeasured(f"{name} needs captures (capture.at)")
-    drawn = kind.function(parts[0] if kind.single else parts, asked)
+    drawn = _first_drawn(kind, parts, asked) if kind.single else kind.function(parts, asked)
     return replace(drawn, notes=(*drawn.notes, run.caveat)) if run.caveat else drawn
+
+
+def _first_drawn(kind: RunKind, parts: Sequence[Any], asked: Asked) -> Figure:
+    """The figure of the first part that has what it needs: a probe may come before the transfers.
+
+    Raises:
+        Unmeasured: of the first part, as none has it.
+    """
+    refusals = []
+    for part in parts:
+        try:
+            return kind.function(part, asked)
+        except Unmeasured as refusal:
+            refusals.append(refusal)
+    raise refusals[0]
 
 
 def subjects(run: RunView, per: str) -> Mapping[str, Sequence[Any]]:

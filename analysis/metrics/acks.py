@@ -8,6 +8,7 @@ import polars as pl
 
 from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, RunData, is_a
 from analysis.metrics.registry import metric
+from analysis.metrics.throughput import LEAST_S
 
 
 @metric(
@@ -39,7 +40,7 @@ def ack_rate(flow: CapturedFlow) -> float | None:
     """Pure acks that arrived at the flow's sender in its measured time over that time, in 1/s; None without a time."""
     end_s = flow.ended_s()
     inside = flow.ack_times(receiver=False).is_between(flow.start_s, end_s)
-    return float(inside.sum()) / (end_s - flow.start_s) if end_s > flow.start_s else None
+    return float(inside.sum()) / (end_s - flow.start_s) if end_s - flow.start_s > LEAST_S else None
 
 
 @metric("number", "Data segments per ack", CapturedFlow, "asym 6.1: the delayed-ack factor d", detail=True, better=None)

@@ -157,7 +157,7 @@ def measure(*views: RunView, names: Collection[str] | None = None) -> Measured:
                         values[subject] = _value(metric, part)
                     except Unmeasured as refusal:
                         reasons.setdefault(subject, str(refusal))
-        if metric.summed:
+        if metric.summed and views:
             values |= _sums(views[0], values)
         measured.rows.extend(
             MetricValue(metric.name, subject, float(value), metric.unit)
@@ -172,14 +172,18 @@ def measure(*views: RunView, names: Collection[str] | None = None) -> Measured:
 
 
 def _value(metric: Metric, part: Any) -> float | None:
-    """The metric's value for a flow, line, link or run.
+    """The metric's value for a flow, line, link or run; None without one, as where there is nothing to divide by: round
+    trips over links without rate and delay take no time.
 
     Raises:
         Unmeasured: the provider does not have what it needs.
     """
     if not isinstance(part, metric.subject):
         raise Unmeasured(_NEEDS[metric.subject.__module__.removeprefix(PACKAGE).split(".")[1]])
-    return metric.function(part)
+    try:
+        return metric.function(part)
+    except ZeroDivisionError:
+        return None
 
 
 _NEEDS = {"captures": "needs captures (capture.at)", "counters": "needs counters (capture.counters), in a simulation"}

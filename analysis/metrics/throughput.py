@@ -11,10 +11,13 @@ import polars as pl
 from analysis.metrics.registry import metric
 from analysis.runs import Flow, RunView, Slices, active_window_s
 
+#: Times are whole nanoseconds. Less lies between two of them by rounding alone.
+LEAST_S = 0.5e-9
+
 
 def rate_bps(size_bytes: float, from_s: float, to_s: float) -> float:
     """8 size / (to - from), in bit/s; 0 for a period without length."""
-    return size_bytes * 8 / (to_s - from_s) if to_s > from_s else 0.0
+    return size_bytes * 8 / (to_s - from_s) if to_s - from_s > LEAST_S else 0.0
 
 
 def throughput_over_time(flow: Flow, width_s: float, from_s: float = 0.0, to_s: float | None = None) -> pl.DataFrame:

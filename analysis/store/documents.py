@@ -50,7 +50,7 @@ class Damage(Part):
 class LinkTypePackets(Part):
     """Packets of one link type in a capture file."""
 
-    #: float in the registry of libpcap.
+    #: Number in the registry of libpcap.
     link_type: int
     packets: int
     #: Whether the reader can decode it.
@@ -81,7 +81,7 @@ class ImportedFile(Part):
     #: None where the file does not record it.
     dropped_by_capture: int | None = None
     link_types: tuple[LinkTypePackets, ...] = ()
-    #: float of damaged places, and the first of them.
+    #: Number of damaged places, and the first of them.
     damages: int = 0
     damage: tuple[Damage, ...] = ()
 

@@ -12,6 +12,7 @@ from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ResultsOption
 from experiments.commands.shared import store_location
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -42,6 +43,6 @@ def _copy(source: Path | str, target: Path | str) -> Answer[documents.Backup]:
     done = copy_store(source, target)
     lines = [f"run {run_id} is damaged: {'; '.join(reasons)}" for run_id, reasons in done.damaged.items()]
     hint = f"; damaged runs: {len(done.damaged)}; {REPEAT}" if done.damaged else ""
-    lines.append(f"{done.runs} runs of {source} copied to {target}{hint}")
+    lines.append(f"{number_of(done.runs, 'run')} of {source} copied to {target}{hint}")
     document = {"source": str(source), "target": str(target), "runs": done.runs, "damaged": done.damaged}
     return Answer(document, lines, exits.FAILED if done.damaged else exits.OK)

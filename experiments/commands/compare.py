@@ -129,7 +129,8 @@ def _compare_campaigns(
         fail(str(error), exits.BAD_INPUT)
     return Answer(
         compared.as_json(),
-        lambda: console().print(comparison_table(compared, everything)),
+        # What somebody names is printed whatever it shows.
+        lambda: console().print(comparison_table(compared, everything or bool(names))),
         exits.FAILED if compared.regressions else exits.OK,
     )
 
@@ -158,5 +159,4 @@ def _compare_values(
         tables.write(table, out)
         return Answer({"files": [str(out)]}, [str(out)])
     to = console()
-    # What somebody names is printed whatever it shows.
     return Answer(table.to_dicts(), lambda: to.print(contrast_table(table, everything or named, to.width)))

@@ -13,6 +13,7 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import results_option
 from testbed.errors import no_file
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -93,7 +94,8 @@ def _bundle(file: Path, results: str, artefacts: str | None) -> Answer[documents
         raise AnalysisError(no_file(file))
     with Store.open(results, artefacts) as store:
         read = bundles.read(store, file)
-    lines = [f"{read.name} ({read.id}): {read.files} files verified; {read.runs} runs, {read.landed} new here"]
+    counts = f"{number_of(read.files, 'file')} verified; {number_of(read.runs, 'run')}, {read.landed} new here"
+    lines = [f"{read.name} ({read.id}): {counts}"]
     if read.corrected:
         lines.append(
             f"{read.corrected} of {read.measured} runs give other values than the bundle has, which another version "

@@ -39,8 +39,9 @@ def measure(
 ) -> Answer[documents.Changes]:
     """Compute metrics of stored runs again, from their captures and counters, without running anything.
 
-    The new values replace the old ones, and the manifest of each run states the version that computed them. Other
-    metrics stay as they are. `compare NAME@DATE` still reads the values of an earlier date.
+    New values replace the old ones, and the manifest of their run states the version that computed them. Other
+    metrics, and runs without a new value, stay as they are. `compare NAME@DATE` still reads the values of an earlier
+    date.
     """
     from analysis.metrics import METRICS
     from analysis.registry import plugin_of
@@ -61,7 +62,7 @@ def measure(
         f"{number_of(changes.new, 'new value')}, {changes.changed} changed, {changes.gone} gone"
     ]
     if changes.without:
-        lines.append(f"{changes.without} runs have neither captures nor counters and stay as they are.")
+        lines.append(f"{number_of(changes.without, 'run')} without captures and counters: not measured.")
     if changes.overtaken:
-        lines.append(f"{changes.overtaken} runs were replaced by another command meanwhile; measure them again.")
+        lines.append(f"{number_of(changes.overtaken, 'run')} replaced by another command meanwhile: measure again.")
     return Answer(changes, lines)

@@ -29,6 +29,7 @@ from experiments.commands.shared import answer_console, console, fail, open_exis
 from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text
 from testbed.local_folders import ScratchFolder
+from testbed.units import number_of
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -141,7 +142,7 @@ def _expected(
             counts = (row.points, row.repetitions, row.to_run, row.runs, duration_text(row.time_s), row.cells)
             table.add_row(row.artefact, *map(str, counts))
     lines = [f"{row.artefact}: not run: {row.refused}" for row in rows if row.refused]
-    lines.append(f"{sum(row.to_run for row in rows)} runs, about {duration_text(total_s)} as one batch")
+    lines.append(f"{number_of(sum(row.to_run for row in rows), 'run')}, about {duration_text(total_s)} as one batch")
     return Answer({"artefacts": rows, "time_s": total_s}, lambda: show_parts(console(), [table], lines))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from analysis.errors import AnalysisError, unknown
+from analysis.swept import condition
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import open_campaign, reading
@@ -95,7 +96,6 @@ def plot(
     from analysis.figures.printed import FORMATS, save
     from analysis.figures.registry import CAMPAIGN_FIGURES, FIGURES, AskedOfCampaign
     from analysis.question import known_metric
-    from experiments.listed_runs import condition
 
     files = out or [Path(f"{kind}.svg")]
     for path in files:
@@ -108,15 +108,10 @@ def plot(
         if kind in FIGURES:
             figure = _run(store, kind, subject).plot(kind, of or (), from_s, to_s, slice_s)
         else:
-            asked = AskedOfCampaign(
-                known_metric(metric) if metric else "",
-                of or (),
-                axis,
-                dict(map(condition, where or ())),
-                interval,
-                pooled,
-            )
-            figure = open_campaign(store, subject).plot(kind, asked)
+            metric = known_metric(metric) if metric else ""
+            campaign = open_campaign(store, subject)
+            values = dict(condition(text, campaign.axes) for text in where or ())
+            figure = campaign.plot(kind, AskedOfCampaign(metric, of or (), axis, values, interval, pooled))
     for path in files:
         save(figure, path)
     written = [str(path) for path in files]

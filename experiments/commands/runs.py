@@ -46,7 +46,7 @@ def runs(
     """List runs: id, campaign, swept values, repetition, state and when each landed."""
     from experiments import listed_runs
 
-    wanted = listed_runs.Wanted(state, tuple(map(listed_runs.condition, where or ())), backend, tag)
+    wanted = listed_runs.Wanted(state, tuple(where or ()), backend, tag)
     with reading(folder, artefacts) as store:
         campaigns = [open_campaign(store, name)] if name else None
         found = listed_runs.listed(store, campaigns, wanted)

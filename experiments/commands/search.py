@@ -293,8 +293,7 @@ def _repeat(
     evaluated = [_of_stored(state.file, each, plan, store) for each, plan in zip(candidates, plans, strict=True)]
     ours = evaluated[0].signed(answer.sign)
     if not state.file.question.decides:
-        pairs = zip(evaluated[0].samples, evaluated[1].samples, strict=False)
-        ours = replace(ours, samples=tuple(first - second for first, second in pairs))
+        ours = evaluated[0].less(evaluated[1])
     interval = ours.interval(LEVEL)
     if interval is None:
         return f"{words}: too few values to tell", {"campaign": plans[0].id, "shows": None}

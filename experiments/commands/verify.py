@@ -11,7 +11,7 @@ from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import console
-from testbed.units import show
+from testbed.units import number_of, show
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -44,7 +44,7 @@ def verify(
         "repeat": repeat,
         "findings": [{"run": finding.run_id, "reason": finding.reason} for finding in found.findings],
     }
-    read = f"{found.runs} runs, {found.files} files, {show(found.bytes, 'bytes')}"
+    read = f"{number_of(found.runs, 'run')}, {number_of(found.files, 'file')}, {show(found.bytes, 'bytes')}"
     if not found.findings:
         return Answer(document, [f"{read}: everything is as it was stored"])
     lines = [*map(str, found.findings), f"{read}; damaged runs: {len(found.damaged_runs)}"]

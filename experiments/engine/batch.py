@@ -6,9 +6,10 @@ import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from analysis.errors import AnalysisError
 from analysis.store.documents import Batch
+from analysis.swept import axes_of, condition
 from experiments.engine.forecast import effort_s
-from experiments.language import registry
 from experiments.language.campaign import Member, Plan, Run
 from experiments.language.problems import CampaignError, Problem
 
@@ -108,7 +109,7 @@ def chosen(plan: Plan, only: Sequence[str]) -> list[Member]:
     for text in only:
         try:
             key, allows = _condition(plan, text)
-        except ValueError as error:
+        except (ValueError, AnalysisError) as error:
             problems.append(Problem(0, "", str(error), f"--only {text}"))
         else:
             groups.setdefault(key, []).append(allows)
@@ -129,17 +130,7 @@ def _condition(plan: Plan, text: str) -> tuple[str, Callable[[Member], bool]]:
         if not value.isdecimal() or not 1 <= int(value) <= plan.repetitions:
             raise ValueError(f"unknown repetition '{value}'; allowed: 1 to {plan.repetitions}")
         return name, lambda run: run.repetition == int(value) - 1
-    fields = list(dict.fromkeys(field for point in plan.points for field in point.parameters))
-    shorts = [field.rpartition(".")[2] for field in fields]
-    matches = [field for field in fields if field == name or field.endswith(f".{name}")]
-    if len(matches) != 1:
-        if matches:
-            raise ValueError(f"'{name}' is ambiguous; use one of {', '.join(matches)}")
-        raise ValueError(registry.unknown("swept field", name, shorts))
-    field = matches[0]
-    values = list(dict.fromkeys(point.parameters[field] for point in plan.points if field in point.parameters))
-    if value not in values:
-        raise ValueError(registry.unknown(f"value of {field}", value, values))
+    field, value = condition(text, axes_of(point.parameters for point in plan.points))
     numbers = {position for position, point in enumerate(plan.points) if point.parameters.get(field) == value}
     return field, lambda run: run.point in numbers
 

@@ -157,6 +157,15 @@ class _Reader:
                 zipped = self._zip(block, place, seen)
                 if zipped:
                     groups.append(zipped)
+        names: set[str] = set()
+        for steps in groups:
+            # Results have a column for each name.
+            of_group = {
+                name for value in steps[0] for name in (value.axis.split(", ") if value.axis else [value.field])
+            }
+            for name in sorted(of_group & names):
+                self._fail(steps[0][0].place[:3], f"two axes are called '{name}'; rename one of them")
+            names |= of_group
         return groups
 
     def _labelled(self, axes: Any, seen: set[FieldPath]) -> list[list[Combination]]:

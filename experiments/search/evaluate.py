@@ -45,7 +45,8 @@ class Evaluated:
     """A candidate with its repetitions. More of `samples` is what is searched for, once they have their sign."""
 
     candidate: Candidate
-    samples: tuple[float, ...]
+    #: By repetition. One without a value has none.
+    samples: Mapping[int, float]
     #: Ids of its runs.
     runs: tuple[str, ...]
     #: Why it has no samples.
@@ -54,11 +55,11 @@ class Evaluated:
     @property
     def mean(self) -> float:
         """Of the samples."""
-        return mean(self.samples)
+        return mean(list(self.samples.values()))
 
     def interval(self, level: float = 0.95) -> Interval | None:
         """Of the mean; None for fewer than two repetitions."""
-        return t_interval(self.samples, level)
+        return t_interval(list(self.samples.values()), level)
 
     def shows(self, level: float = 0.95) -> bool:
         """Whether the interval lies above 0."""
@@ -72,7 +73,12 @@ class Evaluated:
 
     def signed(self, sign: float) -> Evaluated:
         """With the samples' sign changed."""
-        return self if sign > 0 else replace(self, samples=tuple(-value for value in self.samples))
+        return self if sign > 0 else replace(self, samples={at: -value for at, value in self.samples.items()})
+
+    def less(self, other: Evaluated) -> Evaluated:
+        """With its differences from another candidate, of the repetitions that have a value of both."""
+        both = self.samples.keys() & other.samples.keys()
+        return replace(self, samples={at: self.samples[at] - other.samples[at] for at in sorted(both)})
 
 
 def campaign_values(file: SearchFile, candidate: Candidate) -> dict[str, Any]:
@@ -172,17 +178,17 @@ def sampled(
     problem: str = "",
 ) -> Evaluated:
     """A candidate with its samples: repetition by repetition over the question's variants."""
-    samples: list[float] = []
-    for runs in zip(*of_variants, strict=False):
+    samples: dict[int, float] = {}
+    for at, runs in enumerate(zip(*of_variants, strict=False)):
         numbers = [
             question.expression.value(values[run.id], run.scenario) if run.id in values else None for run in runs
         ]
         if all(number is not None for number in numbers):
-            samples.append(question.sample([number for number in numbers if number is not None]))
+            samples[at] = question.sample([number for number in numbers if number is not None])
     ids = tuple(run.id for runs in of_variants for run in runs)
     if not samples and not problem:
         problem = f"no run has a value of {question.expression.text}"
-    return Evaluated(candidate, tuple(samples), ids, problem)
+    return Evaluated(candidate, samples, ids, problem)
 
 
 def check(file: SearchFile) -> Run:

@@ -228,8 +228,7 @@ def compared(
         return evaluated.signed(sign)
     base = Candidate((), candidate.without, candidate.duration)
     evaluated, of_base = evaluator.evaluate([candidate, base], repetitions, seed)
-    pairs = zip(evaluated.samples, of_base.samples, strict=False)
-    return Evaluated(candidate, tuple(ours - theirs for ours, theirs in pairs), evaluated.runs, evaluated.problem)
+    return evaluated.less(of_base)
 
 
 def written(file: SearchFile, candidate: Candidate, name: str, repetitions: int, seed: int) -> dict[str, Any]:

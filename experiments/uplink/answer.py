@@ -34,6 +34,11 @@ _SENTENCES: dict[Advice, str] = {
 }
 
 
+#: Instead of what a simulation shows, and where none of its runs is valid.
+_UNSIMULATED = "Nothing was simulated: the capture has no large TCP transfer that a filter could make faster."
+_NO_RUNS = "No simulated run is valid, so nothing can be told."
+
+
 @dataclass(frozen=True)
 class LinkRates:
     """The rates of the line, and whether they are estimated from the capture's busiest second."""
@@ -69,6 +74,13 @@ def why_nothing(seen: Seen) -> str | None:
             "network can see them."
         )
     return "The uplink has no pure ack of TCP."
+
+
+def conclusion(answer: Answer) -> str:
+    """The advice as a sentence, or why there is none."""
+    if answer.replayed is not None and not answer.effects:
+        return _NO_RUNS if answer.campaign else _UNSIMULATED
+    return _SENTENCES[answer.advice]
 
 
 def document(answer: Answer) -> dict[str, Any]:
@@ -156,7 +168,7 @@ def _parts(answer: Answer) -> Iterator[Any]:
         )
     if answer.effects:
         yield from _simulated(answer)
-    yield Text(f"\n{_SENTENCES[answer.advice]}", style="bold")
+    yield Text(f"\n{conclusion(answer)}", style="bold")
 
 
 def _simulated(answer: Answer) -> Iterator[Any]:

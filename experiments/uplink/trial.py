@@ -165,7 +165,7 @@ def advice(effects: list[Effect]) -> Advice:
         return "on"
     if False in signs:
         return "off"
-    return "no difference" if all(effect.compared.verdict == "same" for effect in effects) else "cannot tell"
+    return "no difference" if {effect.compared.verdict for effect in effects} == {"same"} else "cannot tell"
 
 
 def title(quantity: Quantity) -> str:

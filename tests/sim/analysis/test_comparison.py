@@ -7,6 +7,7 @@ import io
 import json
 import math
 import random
+import re
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -14,20 +15,25 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from rich.console import Console
 
 import analysis
-from analysis.comparison import CompareError, compare
+from analysis.comparison import CompareError, compare, contrast, load
+from analysis.errors import AnalysisError
+from analysis.estimates import Estimate
 from analysis.question import Asked
 from analysis.results import Quantity, Results, ValueRow, by_point
+from analysis.statistics import judged
 from analysis.store import Store
 from experiments import cli
 from experiments.language.measures import AnyForm, Difference, Metric
 from experiments.papers.table import Table
-from experiments.tables import comparison_table
+from experiments.tables import SINGLE_RUNS, comparison_table
 from tests.support.command_line import backchannel
 from tests.support.questions import asking
 from tests.support.rewriting import rewriting
 from web.app import create_app
+from web.compared import ComparedValue, Row, note_on
 
 
 def side(
@@ -73,6 +79,25 @@ def test_one_run_each_cannot_tell_and_other_seeds_are_no_pairs() -> None:
     assert methods == {"welch"}
 
 
+def test_single_runs_are_shown_beside_each_other_and_told_once() -> None:
+    def printed(*words: bool, repetitions: int = 1) -> str:
+        out = io.StringIO()
+        compared = compare(side(repetitions=repetitions), side(-20, sample=2, repetitions=repetitions))
+        Console(file=out, width=200).print(comparison_table(compared, *words))
+        return out.getvalue()
+
+    said = printed(False)
+    # The question's metric at two points.
+    assert [re.split(r"  +", line.strip()) for line in said.splitlines()[1:3]] == [
+        ["stack=reno", "throughput of bulk", "101 bit/s", "82.3 bit/s", "−19 bit/s (−19 %)"],
+        ["stack=cubic", "throughput of bulk", "99.2 bit/s", "80.1 bit/s", "−19.1 bit/s (−19 %)"],
+    ]
+    assert " ".join(said.split()).endswith(f"{SINGLE_RUNS} 4 more values: --all shows all.")
+    assert "tell" not in said
+    assert printed(True).count("bulk") == 6
+    assert SINGLE_RUNS not in printed(False, repetitions=2)
+
+
 def test_a_comparison_says_how_many_it_makes() -> None:
     compared = compare(side(), side(-20, sample=2))
     document = compared.as_json()
@@ -91,6 +116,49 @@ def test_points_that_one_lacks_are_told() -> None:
     assert (result.only_a, result.only_b) == (({"stack": "cubic"},), ({"stack": "bbr"},))
     with pytest.raises(CompareError, match="no combination in common"):
         compare(side(), side(points=("tahoe", "bbr")))
+
+
+def test_what_one_campaign_alone_has_a_value_of_is_told() -> None:
+    complete = side()
+    ended = {number: dict(values) for number, values in complete.values.items()}
+    for quantity in [quantity for quantity in ended[1] if quantity.metric == "completion_time"]:
+        del ended[1][quantity]
+    result = compare(complete, replace(complete, values=ended))
+    assert (result.unmatched_a, result.unmatched_b) == (("completion_time of bulk",), ())
+    assert compare(complete, replace(complete, values=ended), metrics=["throughput"]).unmatched_a == ()
+    said = [part.plain for part in comparison_table(result, False).renderables if hasattr(part, "plain")]
+    assert "only in a: values of completion_time of bulk" in said
+
+
+def test_values_without_a_valid_run_are_not_called_missing_from_the_sweep() -> None:
+    partly = side()
+    with pytest.raises(AnalysisError, match="nothing to compare: stack has no valid run with cubic"):
+        contrast(replace(partly, values={0: partly.values[0]}))
+    with pytest.raises(AnalysisError, match="stack has no valid run with reno"):
+        contrast(replace(partly, values={1: partly.values[1]}), baseline="reno")
+    with pytest.raises(AnalysisError, match="unknown value of stack 'bbr'"):
+        contrast(partly, baseline="bbr")
+
+
+def test_the_sites_note_counts_every_row() -> None:
+    """The last one may be equal on both sides, which has no interval."""
+
+    def note(*sides: tuple[dict[int, float], dict[int, float]]) -> str:
+        cells = [ComparedValue(Estimate(()), judged(*pair, family=2)) for pair in sides]
+        return note_on([Row("m", "", "rate", [None, cell], exploratory=True, family=2) for cell in cells])
+
+    differs, equal = ({1: 1.0, 2: 2.0, 3: 4.0}, {1: 3.0, 2: 5.0, 3: 6.0}), ({1: 1.0, 2: 2.0}, {1: 1.0, 2: 2.0})
+    assert note(differs, equal).startswith("Differences are taken by pairs")
+    assert note(equal).startswith("Differences are taken by pairs")
+    assert note(({1: 1.0}, {1: 2.0})).startswith("These runs are single or have no spread")
+
+
+def test_a_folder_may_have_the_sign_that_begins_a_date(tmp_path: Path) -> None:
+    folder = tmp_path / "me@host" / "results"
+    with Store.open(folder), pytest.raises(AnalysisError, match=r"unknown campaign in .*me@host/results 'c'"):
+        load(f"{folder}:c", "results")
+    with pytest.raises(CompareError, match="'yesterday' is not a date"):
+        load(f"{folder}:c@yesterday", "results")
 
 
 FILE = """

@@ -216,7 +216,7 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
     # Only what none of the runs has.
     status, out, err = called("measure", "small", "--new", "--results", stored)
     assert (status, "3 runs measured; 6 new values, 0 changed, 0 gone" in out) == (0, True), (out, err)
-    assert "1 runs have neither captures nor counters and stay as they are." in out
+    assert "1 run without captures and counters: not measured." in out
     status, out, _ = called("measure", "small", "--metric", "goodput", "--results", stored)
     assert (status, "3 runs measured; 0 new values, 6 changed, 0 gone" in out) == (0, True), out
     with analysis.open(stored) as s:
@@ -241,8 +241,14 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
             if row.name == "goodput" and row.run_id == first.id
         }
         assert goodput == 1.0
+    # What changes nothing leaves the run as it is, and does not make it the newest.
     status, out, _ = called("measure", "small", "--results", stored, "--json")
-    assert (status, json.loads(out)["changed"]) == (0, 0)
+    assert (status, json.loads(out)["runs"], json.loads(out)["changed"]) == (0, 3, 0)
+    with analysis.open(stored) as s:
+        assert (s.run(first.id).row.landed, s.run(first.id).row.documents.manifest) == (again.row.landed, manifest)
+        with rewriting(s.store) as connection:
+            connection.exec_driver_sql("UPDATE metric SET value = 1.0 WHERE name = 'goodput'")
+    assert called("measure", "small", "--results", stored)[0] == 0
     with analysis.open(stored) as s:
         (entry,) = s.run(first.id).row.documents.manifest.measured_again
         assert entry.metrics == ()
@@ -251,6 +257,8 @@ def test_stored_runs_are_measured_again(results: Path, tmp_path: Path) -> None:
 def test_a_run_that_was_made_anew_meanwhile_keeps_its_result(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "copy")
     with analysis.open(tmp_path / "copy") as s:
+        with rewriting(s.store) as connection:
+            connection.exec_driver_sql("UPDATE metric SET value = 1.0 WHERE name = 'goodput'")
         row = s.run(s.runs()["run_id"][0]).row
         with rewriting(s.store) as connection:
             connection.exec_driver_sql("UPDATE run SET landed = landed + 1 WHERE id = ?", (row.id,))

@@ -6,6 +6,7 @@ import builtins
 import json
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from experiments.search.evaluate import Candidate, Evaluated, Evaluator
 from experiments.search.file import SearchFile, read
-from experiments.search.loop import ADAPTIVE_MISSING, BATCH, FIRST, Search, Shrunk, search, shrink
+from experiments.search.loop import ADAPTIVE_MISSING, BATCH, FIRST, Search, Shrunk, compared, search, shrink
 from testbed import units
 from tests.conftest import backchannel
 
@@ -65,7 +66,7 @@ class Made(Evaluator):
             self.made[candidate.key] = max(repetitions, self.made.get(candidate.key, 0))
             noise = random.Random(f"{candidate.key}/{seed}")
             number = self._number(dict(candidate.fields), candidate)
-            samples = tuple(number + self._noise * noise.uniform(-1, 1) for _ in range(repetitions))
+            samples = {at: number + self._noise * noise.uniform(-1, 1) for at in range(repetitions)}
             rows.append(Evaluated(candidate, samples, ("id",) * repetitions))
         return rows
 
@@ -74,6 +75,27 @@ class Made(Evaluator):
 
     def scenario(self, candidate: Candidate) -> Any:
         return None
+
+
+class Gaps(Made):
+    """Repetitions differ by hundreds and combinations by one. Each combination lacks a value of another repetition."""
+
+    def evaluate(self, candidates: Sequence[Candidate], repetitions: int, seed: int) -> list[Evaluated]:
+        rows = super().evaluate(candidates, repetitions, seed)
+        return [
+            replace(row, samples={at: 100.0 * at + bool(row.candidate.fields) for at in row.samples if at != lacking})
+            for lacking, row in enumerate(rows)
+        ]
+
+
+def test_repetitions_are_compared_with_their_own_seed(folder: Path) -> None:
+    """Also where a repetition of either has no value."""
+    file = read(folder / "starved.yaml")
+    greatest = replace(file, question=replace(file.question, kind="max"))
+    candidate = Candidate((("field", 1),))
+    state = Search(greatest, Evaluated(candidate, {}, ()))
+    result = compared(state, Gaps(lambda fields, of: 0.0), candidate, 1.0, 5, 1)
+    assert result.samples == {2: 1.0, 3: 1.0, 4: 1.0}
 
 
 def no_optuna(monkeypatch: pytest.MonkeyPatch) -> None:

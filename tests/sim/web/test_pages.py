@@ -765,7 +765,7 @@ def test_a_comparison_gives_its_verdict_in_words(tmp_path: Path) -> None:
     assert "worse in 1 (goodput, forward)" in page
     assert '<span class="word better">better</span>' in page
     assert '<span class="word worse">worse</span>' in page
-    assert re.search(r"\+1( ± [\d.e-]+)? Mbit/s \(\+9\d\u00a0%\)", page)
+    assert re.search(r"\+1\.0+ ± 0\.\d+ Mbit/s \(\+9\d\u00a0%\)", page)
     # A share changes by points, not by percent of itself.
     assert re.search(r"−9\.\d+ ± [\d.]+ points<", page)
     assert page.count(">n = 3</small>") == 6

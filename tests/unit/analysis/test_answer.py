@@ -133,7 +133,7 @@ def test_of_a_metric_without_a_better_direction_the_highest_and_the_lowest_are_c
     text = " ".join(sentences(result, LABELS))
     assert text.startswith("Utilisation of bottleneck/forward is highest with b: 90.15 ± ")
     assert "Against c, the lowest: 20.15 ± " in text
-    assert "the difference is +70 points, which is conclusive." in text
+    assert "the difference is +70.00 ± 0.27 points, which is conclusive." in text
     assert "With b, utilisation of bottleneck/reverse is 20.15" in text
     assert "Its highest is 90.15" in text
     assert "starves" not in text

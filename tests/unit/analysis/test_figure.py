@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -171,3 +172,22 @@ def test_an_interval_that_an_axis_cuts_has_an_arrow_head_there() -> None:
     assert heads == {"^": [[1, 1]], "v": [[2, 0]]}
     (complete,) = printed.draw(replace(figure, y=Axis("y"))).axes
     assert not [line for line in complete.lines if line.get_marker() in ("^", "v")]
+
+
+@pytest.mark.parametrize("name", ["probability 0, rate=1 Mbit/s, stack=modern", "bbr"])
+def test_long_notes_and_a_long_legend_leave_the_axes_their_room(name: str) -> None:
+    points = frame_of([{"x": 1.0, "y": 1.0}, {"x": 2.0, "y": 2.0}])
+    lines = [Series(f"{name} {number}", "line", points, f"s{number % 4}") for number in range(13)]
+    notes = ("means of 2 runs; dots: single runs, where they are two or form two groups", "33 more lines are left out")
+    sheet = printed.draw(Figure(Axis("x"), Axis("y"), tuple(lines), "title", notes))
+    with warnings.catch_warnings():
+        # matplotlib's word for axes without room.
+        warnings.simplefilter("error")
+        sheet.draw_without_rendering()
+    width_in, height_in = sheet.get_size_inches()
+    room = sheet.axes[0].get_position()
+    assert room.width * width_in > 4.0
+    assert room.height * height_in > 1.5
+    legend = sheet.legends[0].get_window_extent()
+    assert legend.x0 >= 0
+    assert legend.x1 <= sheet.bbox.x1

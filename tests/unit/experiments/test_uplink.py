@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from analysis.results import Quantity
 from analysis.statistics import RunKey
 from experiments.uplink import trial
-from experiments.uplink.seen import Shape, _Pair, at_once, local_side
+from experiments.uplink.answer import Answer, LinkRates, conclusion
+from experiments.uplink.seen import Direction, Replayed, Seen, Shape, _Pair, at_once, local_side
 
 DOWN = Quantity("packet_throughput", "download", "rate")
 PING = Quantity("latency_p95", "ping", "time")
@@ -74,10 +77,21 @@ UNSURE = effect(DOWN, [5.0, 7.1, 3.2, 5.05], [6.0, 3.1, 7.3, 5.0])
         ([BETTER, WORSE], "mixed"),
         ([SAME], "no difference"),
         ([SAME, UNSURE], "cannot tell"),
+        ([], "cannot tell"),
     ],
 )
 def test_advice_is_better_by_something_and_worse_by_nothing(effects: list[trial.Effect], advice: str) -> None:
     assert trial.advice(effects) == advice
+
+
+def test_without_a_valid_run_nothing_is_called_the_same() -> None:
+    queue = Replayed(1, 1, 1, 0, 0, 0.0, 0.0)
+    direction = Direction(1, 1, 1, 1, 1, 0, 0, 1)
+    traffic = Seen(["a"], "", 1.0, direction, direction, 0, (), Shape(0, 0, 0, 0.04, rtt_is_measured=False))
+    without = Answer(traffic, LinkRates(1e6, 1e6, False, False), (queue, queue), advice="no difference")
+    assert conclusion(without).startswith("Nothing was simulated: ")
+    assert conclusion(replace(without, campaign="c", advice="cannot tell")).startswith("No simulated run is valid")
+    assert conclusion(replace(without, campaign="c", effects=[SAME])).startswith("It does not matter")
 
 
 @pytest.mark.parametrize("queue", trial.QUEUES)
