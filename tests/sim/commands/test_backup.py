@@ -15,7 +15,7 @@ def test_a_backup_is_restored_and_its_damage_is_named(tmp_path: Path) -> None:
         kept = store.folder_of_run("r00")
     saved = tmp_path / "saved"
     done = backchannel("backup", saved, "--results", tmp_path / "results")
-    assert (done.returncode, done.stdout) == (0, f"1 runs of {tmp_path}/results copied to {saved}\n")
+    assert (done.returncode, done.stdout) == (0, f"1 run of {tmp_path}/results copied to {saved}\n")
     backchannel("restore", saved, "--results", tmp_path / "again", status=0)
     assert (tmp_path / "again/runs/r0/r00/captures/a.pcap").read_bytes() == b"abc"
     done = backchannel("restore", saved, "--results", tmp_path / "results", status=2)

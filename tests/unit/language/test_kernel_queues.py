@@ -110,7 +110,7 @@ def test_the_page_has_every_option() -> None:
         for param in registry.find("policy", name).params
     )
     head = "| policy | option | unit | default | allowed | meaning |\n|---|---|---|---|---|---|\n"
-    before, begin, rest = page.read_text().partition("tests/language/test_kernel_queues.py -->\n")
+    before, begin, rest = page.read_text().partition("tests/unit/language/test_kernel_queues.py -->\n")
     _, end, after = rest.partition("<!-- end of kernel options -->")
     written = f"{before}{begin}{head}{rows}{end}{after}"
     if os.environ.get("UPDATE_DOCS"):
