@@ -18,7 +18,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import venv
 from collections.abc import Sequence
@@ -127,8 +126,7 @@ def _build_picoquic() -> None:
         words = ("--quiet", "--no-deps", "--no-binary", "aiopquic", "--ignore-requires-python", "--dest", place)
         _run(sys.executable, "-m", "pip", "download", *words, "aiopquic")
         (package,) = place.glob("aiopquic-*.tar.gz")
-        with tarfile.open(package) as archive:
-            archive.extractall(place, filter="data")
+        shutil.unpack_archive(package, place)
         (sources,) = place.glob("aiopquic-*/third_party")
         tls, quic = place / "tls", place / "quic"
         parts = ("core", "openssl", "minicrypto", "fusion")
