@@ -80,10 +80,15 @@ def checked_line(line: str, interface: str) -> list[str]:
     return words
 
 
+def _disciplines() -> list[qdiscs.Qdisc]:
+    """Of all interfaces of this network namespace."""
+    with netlink.RouteSocket() as route:
+        return [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+
+
 def _require_kinds(lines: Sequence[Sequence[str]]) -> None:
     """Raises AgentError unless every discipline that lines set up is there."""
-    with netlink.RouteSocket() as route:
-        disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+    disciplines = _disciplines()
     for words in lines:
         if words[:2] != ["qdisc", "add"] or words[-1] == "ingress":
             continue
@@ -133,8 +138,7 @@ class Shaping:
         self._end_samples()
         sampled = self._sampled
         if not sampled:
-            with netlink.RouteSocket() as route:
-                disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
+            disciplines = _disciplines()
             sampled = {
                 qdisc.interface: qdiscs.counters(qdiscs.of_interface(disciplines, qdisc.interface))
                 for qdisc in disciplines
@@ -186,9 +190,7 @@ def _has_disciplines(interface: str) -> bool:
     if Path("/sys/class/net", ifb_name(interface)).exists():
         return True
     index = socket.if_nametoindex(interface)
-    with netlink.RouteSocket() as route:
-        disciplines = [qdiscs.read_qdisc(payload) for payload in route.qdiscs()]
-    return any(discipline.interface == index and discipline.handle for discipline in disciplines)
+    return any(discipline.interface == index and discipline.handle for discipline in _disciplines())
 
 
 def _settings(interface: str, values: dict[str, str]) -> list[str]:

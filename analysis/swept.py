@@ -23,7 +23,10 @@ def field_of(name: str, fields: Iterable[str]) -> str:
     """
     matches = matching(name, known := list(fields))
     if not matches:
-        raise unknown("swept field", name, known)
+        # As many last words of each as were written, so that a misspelt one is near. Labels with blanks stay whole.
+        words = name.count(".") + 1
+        ends = (field if " " in field else ".".join(field.split(".")[-words:]) for field in known)
+        raise unknown("swept field", name, dict.fromkeys(ends))
     if len(matches) > 1:
         raise AnalysisError(f"'{name}' is ambiguous; use one of {', '.join(matches)}")
     return matches[0]

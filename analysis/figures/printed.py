@@ -39,6 +39,8 @@ NOTE_LETTER_IN, BESIDE_NOTE_IN = 0.047, 1.1
 LEGEND_LETTER_IN, BESIDE_NAME_IN = 0.055, 0.45
 #: Inches of a row of the legend. The sheet has room for two; where it has more, it is taller.
 LEGEND_ROW_IN = 0.18
+#: Inches that a letter of the longest name below the axis adds to the sheet, and letters that have room already.
+TICK_LETTER_IN, TICK_LETTERS = 0.03, 20
 
 _MARKERS = {
     "": "",
@@ -115,7 +117,7 @@ def _draw(figure: Figure) -> Sheet:
     rows = sum(str(handle.get_label()).count("\n") + 1 for handle in handles) / columns
     tall = HEIGHT_IN + LEGEND_ROW_IN * max(len(_named(figure)) > 3, math.ceil(rows) - 2)
     # Long names slant below the axis, and the title beside it needs its height.
-    tall += 0.03 * max(max((len(label) for _, label in figure.x.ticks), default=0) - 20, 0)
+    tall += TICK_LETTER_IN * max([0, *(len(label) - TICK_LETTERS for _, label in figure.x.ticks)])
     sheet = Sheet(figsize=(wide, tall))
     axes = sheet.add_subplot()
     # A line that is longer than the axes would make them narrower.

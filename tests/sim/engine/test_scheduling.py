@@ -145,7 +145,7 @@ def test_limit_and_only_leave_the_rest_for_later(tmp_path: Path, monkeypatch: py
 @pytest.mark.parametrize(
     ("condition", "message"),
     [
-        ("dealy=20 ms", "unknown swept field 'dealy'"), ("delay=30 ms", "unknown value of network.forward.delay"),
+        ("dealy=20 ms", "did you mean"), ("delay=30 ms", "unknown value of network.forward.delay"),
         ("repetition=3", "allowed: 1 to 2"), ("repetition=first", "allowed: 1 to 2"), ("abc", "neither FIELD=VALUE"),
     ],
 )  # fmt: skip
