@@ -83,8 +83,11 @@ everything?.addEventListener("input", async () => {
   if (!words) return (found.hidden = true);
   const page = await requestPage(`/search?q=${encodeURIComponent(words)}`).catch(() => null);
   if (mine !== typed || !page) return;
+  const held = found.contains(document.activeElement) && document.activeElement.getAttribute("href");
   found.replaceChildren(...page.getElementById("hits").childNodes);
   found.hidden = false;
+  // An answer that comes late must not take the focus from who is walking through the earlier one.
+  if (held) ($$("a", found).find((link) => link.getAttribute("href") === held) ?? everything).focus();
 });
 // Arrows go through what was found, and Escape leaves it.
 everything?.form.addEventListener("keydown", (event) => {

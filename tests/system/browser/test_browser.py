@@ -318,6 +318,25 @@ def test_what_is_typed_is_found_at_once(page: Page, address: str, simulated: Sim
     page.wait_for_url("**/campaigns/*")
 
 
+def test_a_late_answer_leaves_the_focus_where_it_is(page: Page, address: str, simulated: Simulated) -> None:
+    run = simulated.run_id()
+    late: list[Route] = []
+    page.route(f"**/search?q={run[:7]}", lambda route: late.append(route))
+    page.goto(f"{address}/docs")
+    page.keyboard.press("/")
+    page.keyboard.type(run[:6])
+    link = page.get_by_role("region", name="Found").get_by_role("link", name=f"Run {run[:8]}")
+    expect(link).to_be_visible()
+    with page.expect_request(f"**/search?q={run[:7]}"):
+        page.keyboard.type(run[6])
+    page.keyboard.press("ArrowDown")
+    expect(link).to_be_focused()
+    drawn_before = link.element_handle()
+    late.pop().continue_()
+    page.wait_for_function("link => !link.isConnected", arg=drawn_before)
+    expect(link).to_be_focused()
+
+
 def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address)
     page.keyboard.press("Tab")
