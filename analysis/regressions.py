@@ -1,7 +1,8 @@
 """The campaigns of two results folders against each other: what a change of a project did, as a table and as JUnit.
 
 Base and head have run the same campaigns with the same seeds. A campaign that one of them alone has is listed and
-fails nothing.
+fails nothing. A combination that has valid runs in the base and none in the head fails: a change after which a program
+no longer works is no improvement.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ class Compared:
     comparison: Comparison
     #: Ids of head's runs.
     runs: tuple[str, ...]
+    #: Combinations with valid runs in the base and none in the head; "" where the campaign has no swept field.
+    without_valid_runs: tuple[str, ...]
 
     def failing(self, named: Sequence[str]) -> list[MetricComparison]:
         """Lines that fail: each that is worse, and of metrics that somebody named each that is different."""
@@ -48,6 +51,11 @@ class Regressions:
     only_head: tuple[str, ...]
     #: Metrics that were asked for; all if empty.
     named: tuple[str, ...]
+
+    @property
+    def fails(self) -> bool:
+        """Whether the change must not pass."""
+        return bool(self.failing) or any(found.without_valid_runs for found in self.compared)
 
     @property
     def failing(self) -> list[tuple[str, MetricComparison]]:
@@ -72,6 +80,8 @@ class Regressions:
         for names, where in ((self.only_base, "base"), (self.only_head, "head")):
             text += [f"Only in {where}: {', '.join(names)}."] if names else []
         for found in self.compared:
+            for name in found.without_valid_runs:
+                text.append(f"**No valid run in head**: {found.campaign}{f', {name}' if name else ''}.")
             of_sides = ((found.comparison.unmatched_a, "base"), (found.comparison.unmatched_b, "head"))
             text += [f"Only in {where}, {found.campaign}: {listed(names)}." for names, where in of_sides if names]
         return "\n".join(text) + "\n"
@@ -89,6 +99,11 @@ class Regressions:
                 {"campaign": campaign, "metric": line.metric, "subject": line.subject, "verdict": line.verdict}
                 for campaign, line in self.failing
             ],
+            "without_valid_runs": [
+                {"campaign": found.campaign, "combination": name}
+                for found in self.compared
+                for name in found.without_valid_runs
+            ],
         }
 
     def junit(self) -> str:
@@ -100,9 +115,14 @@ class Regressions:
                 suites,
                 "testsuite",
                 name=found.campaign,
-                tests=str(len(found.comparison.lines)),
-                failures=str(len(failing)),
+                tests=str(len(found.comparison.lines) + len(found.without_valid_runs)),
+                failures=str(len(failing) + len(found.without_valid_runs)),
             )
+            for name in found.without_valid_runs:
+                case = ET.SubElement(
+                    suite, "testcase", classname=found.campaign, name=f"valid runs{f', {name}' if name else ''}"
+                )
+                ET.SubElement(case, "failure", message="no valid run in head")
             for line in found.comparison.lines:
                 case = ET.SubElement(
                     suite, "testcase", classname=found.campaign, name=of_subject(line.metric, line.subject)
@@ -134,7 +154,14 @@ def between(
     compared = []
     for name in sorted(in_base.keys() & in_head.keys()):
         a, b = (comparison.load(f"{folder}:{name}", "", None, say) for folder in (base, head))
-        compared.append(Compared(name, comparison.compare(a, b, None, margin, named), in_head[name]))
+        found = comparison.compare(a, b, None, margin, named)
+        in_b = [point for at, point in enumerate(b.points) if b.values.get(at)]
+        lost = [
+            ", ".join(f"{field}={value}" for field, value in point.items())
+            for at, point in enumerate(a.points)
+            if a.values.get(at) and point in b.points and point not in in_b
+        ]
+        compared.append(Compared(name, found, in_head[name], tuple(lost)))
     return Regressions(
         tuple(compared),
         tuple(sorted(in_base.keys() - in_head.keys())),

@@ -337,6 +337,14 @@ class FailingComparison(TypedDict):
     verdict: str
 
 
+class WithoutValidRuns(TypedDict):
+    """A combination that has valid runs in the base and none in the head."""
+
+    campaign: str
+    #: Its swept fields as FIELD=VALUE; empty in a campaign that sweeps nothing.
+    combination: str
+
+
 class ComparedCampaign(TypedDict):
     """A campaign of both folders."""
 
@@ -353,6 +361,7 @@ class Regressions(TypedDict):
     only_base: Sequence[str]
     only_head: Sequence[str]
     failing: Sequence[FailingComparison]
+    without_valid_runs: Sequence[WithoutValidRuns]
 
 
 class ReportCard(TypedDict):

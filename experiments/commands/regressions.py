@@ -36,7 +36,8 @@ def regressions(
 ) -> Answer[documents.Regressions]:
     """Compare the campaigns that two results folders have in common, run by run of equal seeds, as a Markdown table.
 
-    Folders come from pytest's '--line-results', or from 'run --results'. Exit status 1 if a comparison fails.
+    Folders come from pytest's '--line-results', or from 'run --results'. Exit status 1 if a comparison
+    fails, or if a combination has valid runs in the base alone.
     """
     from analysis.question import known_metric
     from analysis.regressions import between
@@ -44,4 +45,4 @@ def regressions(
     found = between(base, head, margin, [known_metric(name) for name in metrics or ()], show_note)
     if junit is not None:
         junit.write_text(found.junit(), encoding="utf-8")
-    return Answer(found.as_json(), found.markdown().splitlines(), exits.FAILED if found.failing else exits.OK)
+    return Answer(found.as_json(), found.markdown().splitlines(), exits.FAILED if found.fails else exits.OK)

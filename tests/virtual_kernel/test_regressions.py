@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ import pytest
 import analysis
 from analysis import comparison
 from analysis.comparison import Comparison
+from analysis.errors import AnalysisError
 from analysis.question import Asked
 from analysis.results import Results
 from experiments.language.quantities import LONGEST_NAME
@@ -78,6 +80,13 @@ def test_a_slower_exchange_fails_and_an_equal_one_does_not(kernel: Kernel, proje
     assert "**worse**" in worse.stdout
     (failure,) = ET.parse(project / "worse.xml").findall(".//failure")
     assert failure.get("message", "").startswith("worse: +")
+    # A change after which the program does not work has no run that could be worse.
+    broken = project / "broken"
+    with contextlib.suppress(AnalysisError):
+        Line("cable", {}, "download", broken).run(words(project, 30_000)[0], ["false"], seeds=3, metrics=TIME)
+    lost = backchannel("regressions", base, broken, "--junit", project / "lost.xml")
+    assert (lost.returncode, "**No valid run in head**: download." in lost.stdout) == (1, True), lost.stdout
+    assert ET.parse(project / "lost.xml").find(".//failure") is not None
     # Nobody said which way of what a program prints is better.
     named = backchannel("regressions", base, slow, "--metric", "output.time")
     assert (named.returncode, "**different**" in named.stdout) == (1, True), named.stdout
