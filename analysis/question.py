@@ -20,14 +20,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from analysis.backend_blocks import block_for
+from analysis import declared
 from analysis.errors import AnalysisError, unknown
 from analysis.results import OUTPUT, RENAMED, Parameters, Quantity, Results, Values, is_output, line_name
 from analysis.statistics import LEVEL, MARGIN, Compared, judged
@@ -206,7 +203,7 @@ def of_stored(store: Store, campaign: CampaignRow) -> Question | None:
 
 def stated(campaign: CampaignRow) -> QuestionSpec | None:
     """The question that a campaign's file states, with what the command line set; None without a valid one."""
-    values = _declared(campaign, "question")
+    values = declared.on_backend(campaign.text, "question", campaign.backend)
     fields = {name.removeprefix("question."): text for name, text in campaign.overrides.items() if "question." in name}
     if not values and not fields:
         return None
@@ -215,27 +212,6 @@ def stated(campaign: CampaignRow) -> QuestionSpec | None:
     except ValueError:
         # A file of another version, or of a bundle.
         return None
-
-
-def _declared(campaign: CampaignRow, name: str) -> Mapping[str, Any]:
-    """A mapping of a campaign's file with what is written for its backend, which may be the emulated one's for the
-    virtual kernel; empty without any.
-    """
-    values = _values_of(campaign.text)
-    blocks: Any = values.get("backends")
-    block = blocks.get(block_for(blocks, campaign.backend)) if isinstance(blocks, dict) else None
-    parts = [part.get(name) for part in (values, block) if isinstance(part, dict)]
-    return {key: value for part in parts if isinstance(part, dict) for key, value in part.items()}
-
-
-@lru_cache(maxsize=64)
-def _values_of(text: str) -> Mapping[str, Any]:
-    """Fields of a campaign file's text; none of other text, which a bundle may have."""
-    try:
-        values = YAML(typ="safe").load(text)
-    except YAMLError:
-        return {}
-    return values if isinstance(values, dict) else {}
 
 
 def beside_of(quantity: Quantity, scenario: Scenario | None, kinds: Iterable[Quantity]) -> Quantity | None:
@@ -355,7 +331,11 @@ def _named(metric: str, subject: str, flows: Iterable[str], measured: _Measured)
 
 def _by_measures(campaign: CampaignRow, measured: _Measured) -> Quantity | None:
     """Of a paper's campaign: what its first measure of a metric is about."""
-    measures = (measure for measure in _declared(campaign, "measures").values() if isinstance(measure, dict))
+    measures = (
+        measure
+        for measure in declared.on_backend(campaign.text, "measures", campaign.backend).values()
+        if isinstance(measure, dict)
+    )
     names = (
         (RENAMED.get(name, name), line_name(str(measure.get("of", ""))))
         for measure in measures

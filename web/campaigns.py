@@ -21,7 +21,7 @@ from analysis.results import Quantity
 from analysis.store import removal, requests
 from analysis.store.rows import CampaignRow, MemberRow, PointRow
 from experiments.api import field_labels
-from experiments.papers import declared
+from experiments.papers.declared import CampaignFile
 from testbed import fidelity
 from testbed.scenario import Scenario
 from web import answers, campaign_data, topology
@@ -84,7 +84,7 @@ def show(campaign_id: str) -> str:
         aside=g.store.aside(campaign_id),
         goes=cached(("goes", campaign_id), lambda: g.store.would_go(campaign_id)),
         ignored=campaign_data.ignored(campaign_id, axes),
-        description=declared.read(campaign.text).description,
+        description=CampaignFile(campaign.text).description,
         axes=axes,
         points=some,
         point_pages=math.ceil(len(all_points) / per_page),

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, overload
 
 from pydantic import ValidationError
 
+from analysis.declared import INCLUDE
 from experiments.language import checks, located, sections, source
 from experiments.language.backends import Backend
 from experiments.language.fields import assign, look_up, resolve
@@ -375,7 +376,7 @@ class _Expansion:
 
     def _report_invalid(self, error: ValidationError, places: Places) -> None:
         """Reports every rejected value at its place: in the sweep, if the value is swept."""
-        extra = (SWEEP, source.INCLUDE, sections.DEFAULTS, sections.BACKENDS)
+        extra = (SWEEP, INCLUDE, sections.DEFAULTS, sections.BACKENDS)
         for path, message in rejected(error, Campaign, extra, missing=not self._sweep_failed):
             # A swept field may contain another swept field. The innermost has the value.
             swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)

@@ -8,8 +8,8 @@ from typing import cast
 
 from pydantic import ValidationInfo
 
-#: Size limit of files that a campaign names, because scenarios contain them.
-MAX_FILE_BYTES = 8 * 1024 * 1024
+from analysis.attached import MAX_FILE_BYTES
+
 #: Gives the text of a file by its name. Raises ValueError.
 Reader = Callable[[str], str]
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.language import attached, files
+from analysis import attached
+from experiments.language import files
 from experiments.language.problems import Problem, dotted
 from experiments.language.yaml_text import FieldPath
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.language import attached, mechanisms
+from analysis import attached
+from experiments.language import mechanisms
 from experiments.language.located import Source
 from experiments.language.problems import CampaignError
 from experiments.language.yaml_text import FieldPath

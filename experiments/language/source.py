@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.language import attached, files, renamed, yaml_text
+from analysis import attached
+from analysis.declared import INCLUDE
+from experiments.language import files, renamed, yaml_text
 from experiments.language.located import FileLine, Source, merge
 from experiments.language.own_code import with_crates
 from experiments.language.problems import CampaignError, Problem
@@ -20,7 +22,6 @@ from experiments.language.sections import with_defaults
 from experiments.language.yaml_text import FieldPath
 from testbed.errors import no_file
 
-INCLUDE = "include"
 #: Maximum depth of includes.
 MAX_DEPTH = 10
 #: The field, and the option of mechanisms, that names a file whose content becomes part of the scenario.

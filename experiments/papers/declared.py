@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from pydantic import TypeAdapter
-from ruamel.yaml import YAML
-from ruamel.yaml.error import YAMLError
 
-from analysis.backend_blocks import block_for
+from analysis.declared import on_backend, values_of
 from experiments.language.measures import AnyForm, Measure, Split
 
 _MEASURES = TypeAdapter[dict[str, AnyForm]](dict[str, Measure])
@@ -20,9 +17,13 @@ _SPLITS = TypeAdapter(list[Split])
 
 @dataclass(frozen=True)
 class CampaignFile:
-    """A campaign file. Measures and figure are validated when they are asked for: a bundle may hold any text."""
+    """A campaign file's text. Measures and figure are validated when they are asked for: a bundle may hold any text."""
 
-    _values: Mapping[str, Any]
+    text: str
+
+    @property
+    def _values(self) -> Mapping[str, Any]:
+        return values_of(self.text)
 
     @property
     def artefact(self) -> str | None:
@@ -46,7 +47,7 @@ class CampaignFile:
         Raises:
             pydantic.ValidationError: they are none.
         """
-        return _MEASURES.validate_python(self._on(backend, "measures") or {})
+        return _MEASURES.validate_python(on_backend(self.text, "measures", backend))
 
     def splits(self) -> list[Split]:
         """Rules that split the runs of a point.
@@ -58,19 +59,4 @@ class CampaignFile:
 
     def figure(self, backend: str) -> Any:
         """Its figure on a backend, to be validated as a FigureSpec; None without one."""
-        return self._on(backend, "figure")
-
-    def _on(self, backend: str, name: str) -> Any:
-        blocks = self._values.get("backends") or {}
-        of_backend = (blocks.get(block_for(blocks, backend)) or {}).get(name)
-        return self._values.get(name) if of_backend is None else {**(self._values.get(name) or {}), **of_backend}
-
-
-@cache
-def read(text: str) -> CampaignFile:
-    """A campaign file's text. Any other text, which a bundle may have, gives an empty one."""
-    try:
-        values = YAML(typ="safe").load(text)
-    except YAMLError:
-        return CampaignFile({})
-    return CampaignFile(values if isinstance(values, dict) else {})
+        return on_backend(self.text, "figure", backend) or None

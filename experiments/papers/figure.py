@@ -21,7 +21,7 @@ from analysis.figures.registry import AskedOfCampaign, campaign_figure
 from analysis.figures.spec import MEASURES, FigureSpec, size_of
 from analysis.handle import StoredCampaign, StoredRun
 from analysis.runs import KINDS, Kind
-from experiments.papers import declared
+from experiments.papers.declared import CampaignFile
 from experiments.papers.scorecard import results_table
 from experiments.papers.table import Table, TableCell
 from experiments.papers.targets import Expected, expected_of
@@ -373,7 +373,7 @@ def figure(of: StoredCampaign, asked: AskedOfCampaign) -> Figure:
 
 def of_campaign(campaign: StoredCampaign) -> CampaignFigure | None:
     """The figure of a stored campaign, with the published values of its artefact; None if its file has none."""
-    file = declared.read(campaign.row.text)
+    file = CampaignFile(campaign.row.text)
     described = file.figure(campaign.row.backend)
     if described is None:
         return None

@@ -30,8 +30,9 @@ from analysis.results import CellLabel, by_point
 from analysis.statistics import LEVEL, MARGIN, Difference, Interval, difference, exact_interval
 from analysis.store.rows import CampaignRow
 from experiments.language.measures import Configured, Metric
-from experiments.papers import declared, theory
+from experiments.papers import theory
 from experiments.papers.choices import OVERRIDE, with_defaults
+from experiments.papers.declared import CampaignFile
 from experiments.papers.table import Table, TableCell
 from experiments.papers.targets import Expected, Ordering, Target, all_targets, expected_of
 
@@ -255,7 +256,7 @@ def artefact_of(
 
 def published(text: str) -> list[PublishedValue]:
     """Published values of the artefact that a campaign file names, where a measure is a metric as it is stored."""
-    file = declared.read(text)
+    file = CampaignFile(text)
     if file.artefact is None:
         return []
     measures, values = file.measures(""), []
@@ -380,7 +381,7 @@ def _newest(opened: OpenResults, *, defaults: bool = False) -> dict[tuple[str, s
         is_selected = OVERRIDE in row.overrides if defaults else set(row.overrides) <= HARMLESS
         if not is_selected or not row.valid:
             continue
-        artefact = declared.read(row.text).artefact
+        artefact = CampaignFile(row.text).artefact
         if artefact is not None:
             newest.setdefault((artefact, row.backend), row)
     return dict(sorted(newest.items()))
@@ -394,7 +395,7 @@ def _score(target: Target, campaign: StoredCampaign) -> Score:
 def results_table(campaign: StoredCampaign) -> Table:
     """A campaign's results as the measures that its file defines."""
     store, row = campaign.store, campaign.row
-    file = declared.read(row.text)
+    file = CampaignFile(row.text)
     measures = file.measures(row.backend)
     return Table(
         measures,

@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 from flask.testing import FlaskClient
 
+from analysis import attached
 from analysis.store import Store, requests
-from experiments.language import attached
 from testbed import node_binary, own_crates, own_nodes
 from tests.conftest import backchannel
 from tests.support.campaign_texts import one_line

@@ -11,8 +11,8 @@ import itertools
 import lzma
 import re
 
-from experiments.language.files import MAX_FILE_BYTES
-
+#: Size limit of files that a campaign names, because scenarios contain them.
+MAX_FILE_BYTES = 8 * 1024 * 1024
 #: Ends the comment above an included text. Texts that the included text includes are comments within it.
 _INCLUDED_HEAD = ", which is included above:"
 _INCLUDED = re.compile(rf"# (?!# )(.+){re.escape(_INCLUDED_HEAD)}")
