@@ -140,6 +140,7 @@ STUDIES = (
     _FILTER,
     _FILTER.model_copy(update={"campaign": "filter-and-quic-short"}),
     _FILTER.model_copy(update={"campaign": "filter-and-quic-linux", "simulated": "filter-and-quic-short"}),
+    _FILTER.model_copy(update={"campaign": "filter-and-access", "columns": "access"}),
     Study(
         campaign="queues-and-senders",
         rows=("queue", "senders"),
