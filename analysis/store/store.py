@@ -304,6 +304,8 @@ class Store(Queries):
             if state is None:
                 self._begin(connection, new, points, members, **fields)
             else:
+                # Who imports it again wants to see it, and not to lose it when the time to restore it is over.
+                connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
                 checksums.change_campaign(connection, new.id, **fields)
 
         landed = commit_runs(self._database, self._artefacts, pending_runs, also=enter)
