@@ -163,6 +163,13 @@ class Store(Queries):
                 .values(progress={**progress, "updated": self.now()})
             )
 
+    def set_waiting(self, campaign_ids: Sequence[str]) -> None:
+        """Records that running campaigns wait for their turn in a batch whose process is alive."""
+        with self._database.writing() as connection:
+            for some in batched(campaign_ids):
+                statement = sa.update(campaign).where(campaign.c.id.in_(some))
+                connection.execute(statement.values(progress={"updated": self.now()}))
+
     def end_campaign(self, campaign_id: str, complete: bool) -> None:
         """Marks it complete, or incomplete when runs are missing."""
         state = "complete" if complete else "incomplete"
