@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +22,7 @@ from experiments.labels import duration_text
 from experiments.language import campaign as campaigns, source
 from experiments.language.problems import CampaignError
 from testbed import node_binary, units
+from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -257,12 +257,12 @@ class _File:
             if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", campaign):
                 raise Refused("a campaign is YAML text, or the name of one that comes with Backchannel")
             text, name = read_named(Path(campaign)).text, Path(campaign).stem
-        self._folder = TemporaryDirectory(prefix="backchannel-mcp-")
-        self._file = Path(self._folder.name) / f"{name}.yaml"
+        self._folder = ScratchFolder()
+        self._file = self._folder.path / f"{name}.yaml"
         self._file.write_text(text, encoding="utf-8")
 
     def __enter__(self) -> Path:
         return self._file
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._folder.close()
