@@ -19,7 +19,8 @@ UNAVAILABLE = 3
 #: SIGINT, as a shell reports it.
 INTERRUPTED = 130
 
-#: What the operating system says when the machine lacks something or a disk fails. Any other such error is a defect.
+#: What the operating system says when the machine lacks something, a disk fails, or a place is not the user's. Any
+#: other such error is a defect.
 _SHORTAGES = frozenset(
     {
         errno.ENOSPC,
@@ -31,6 +32,10 @@ _SHORTAGES = frozenset(
         errno.ENFILE,
         errno.EAGAIN,
         errno.ENOMEM,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.ENAMETOOLONG,
     }
 )
 _REPEAT = "stored results are kept, and the command can be repeated"

@@ -1,0 +1,68 @@
+"""What commands do with what the user gives them, without a process of its own."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from analysis.errors import AnalysisError
+from experiments import exits, new_parts
+from experiments.commands.packetdrill import _kept_name
+from experiments.commands.shared import ask_to_delete
+from experiments.line import Line
+from testbed.errors import BadRequest
+from testbed.virtual_kernel.packetdrill import Verdict, Version
+
+
+def test_without_standard_input_nobody_is_asked_and_nothing_deleted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(SystemExit) as ended:
+        ask_to_delete(yes=False)
+    assert ended.value.code == exits.BAD_INPUT
+    assert "nothing is deleted: add --yes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("number", "words"), [(13, "Permission denied"), (36, "File name too long")])
+def test_a_place_that_is_not_the_users_is_no_traceback(number: int, words: str) -> None:
+    explained = exits.of_error(OSError(number, words, "/root/file"))
+    assert explained is not None
+    assert explained[0].startswith(f"the command stopped: {words} (/root/file);")
+    assert explained[1] == exits.FAILED
+
+
+@pytest.mark.parametrize("name", ["a/b", "../up", "-n", "Ümlaut", ""])
+def test_a_name_of_a_line_that_is_no_name_writes_no_file(name: str, tmp_path: Path) -> None:
+    with pytest.raises(AnalysisError, match="is not a name for a campaign: use lower-case letters"):
+        Line("cable-500-10", {}, name, tmp_path / "results").run(["true"], ["true"])
+    assert not (tmp_path / "results").exists()
+
+
+def test_commands_for_a_new_part_are_words_of_a_shell_where_its_folder_has_blanks(tmp_path: Path) -> None:
+    folder = tmp_path / "my work" / "fast-share"
+    folder.parent.mkdir()
+    (install, test) = new_parts.make("metric", folder).commands
+    assert install.endswith(f"pip install -e '{folder}'")
+    assert test.endswith(f"discover '{folder}'")
+
+
+def test_a_place_where_nothing_can_be_made_is_named() -> None:
+    with pytest.raises(BadRequest, match="/proc/fast-share cannot be made: "):
+        new_parts.make("metric", Path("/proc/fast-share"))
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("/tests/tcp/sack/one.pkt", "tcp-sack-one-ipv4.txt"),
+        ("/tmp/one.pkt", "tmp-one-ipv4.txt"),
+        ("/one.pkt", "one-ipv4.txt"),
+    ],
+)
+def test_what_packetdrill_printed_is_kept_in_the_folder_that_was_named(script: str, name: str, tmp_path: Path) -> None:
+    kept = _kept_name(Verdict(Path(script), Version.IPV4, True, "", ""))
+    assert kept == name
+    assert (tmp_path / kept).parent == tmp_path
