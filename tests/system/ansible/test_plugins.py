@@ -79,7 +79,7 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     hosts = {
         name: {**host, "address": f"192.0.2.{number}"} for number, (name, host) in enumerate(HOSTS["hosts"].items())
     }
-    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann", "agent_user": "bob"}
+    ssh = {"key": "lab_key", "known_hosts": "lab known", "user": "ann", "agent_user": "bob"}
     path = write_yaml(lab_files.with_name("ssh.yml"), {**HOSTS, "connection": "ssh", "ssh": ssh, "hosts": hosts})
     hostvars = listed(path)["_meta"]["hostvars"]["r"]
     assert (hostvars["ansible_host"], hostvars["ansible_user"], hostvars["ansible_become"]) == (
@@ -88,7 +88,8 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
         True,
     )
     assert hostvars["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
-    assert str(path.with_name("lab_known")) in hostvars["ansible_ssh_common_args"]
+    known = path.with_name("lab known")
+    assert shlex.split(hostvars["ansible_ssh_common_args"]) == ["-o", f'UserKnownHostsFile="{known}"']
     # Every role with a variable for the agent's account.
     assert {hostvars[name] for name in ("agent_user", "capture_user", "interfaces_user")} == {"bob"}
 
