@@ -81,6 +81,8 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_COLLECTIONS_PATH": str(link_collection()),
         "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
+        # Ansible refuses other encodings, and locales that this machine does not have, as ssh hands them on.
+        "LC_ALL": "C.UTF-8",
     }
     if name == "check":
         # A connection that an earlier playbook left would hide that nobody can log in any more.

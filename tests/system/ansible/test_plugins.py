@@ -16,6 +16,7 @@ import pytest
 from testbed import node_binary
 from testbed.collection import link_collection
 from tests.support.ansible_lab import HOSTS, write_yaml
+from tests.support.command_line import backchannel
 from tests.support.labs import changed
 from tests.unit.physical.test_sets import pair
 
@@ -92,6 +93,11 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     assert shlex.split(hostvars["ansible_ssh_common_args"]) == ["-o", f'UserKnownHostsFile="{known}"']
     # Every role with a variable for the agent's account.
     assert {hostvars[name] for name in ("agent_user", "capture_user", "interfaces_user")} == {"bob"}
+
+
+@pytest.mark.parametrize("locale", ["C", "xx_YY.UTF-8"])
+def test_playbooks_run_in_any_locale(lab_files: Path, locale: str) -> None:
+    backchannel("testbed", "site", "--inventory", lab_files, "--list-hosts", LC_ALL=locale, status=0)
 
 
 def test_sets_of_hosts_a_hosts_variables_and_a_host_in_between(tmp_path: Path) -> None:
