@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import get_type_hints
 
 import pytest
 
 from analysis.errors import AnalysisError
-from experiments import exits, new_parts
+from experiments import exits, import_files, new_parts
+from experiments.commands import imports
 from experiments.commands.packetdrill import _kept_name
 from experiments.commands.shared import ask_to_delete
 from experiments.line import Line
@@ -66,3 +69,21 @@ def test_what_packetdrill_printed_is_kept_in_the_folder_that_was_named(script: s
     kept = _kept_name(Verdict(Path(script), Version.IPV4, True, "", ""))
     assert kept == name
     assert (tmp_path / kept).parent == tmp_path
+
+
+def test_names_of_captures_become_names_of_files_and_no_options() -> None:
+    names = ["-x.pcap", "--out.pcap", f"{'ä' * 120}.pcap", f"{'ä' * 120}.pcapng", "---.pcap", "a b.pcap"]
+    labels = import_files.labels([Path(name) for name in names])
+    assert [label for label in labels if label[:1] == "-"] == []
+    assert labels[:2] == ["x", "out"]
+    assert labels[2:4] == ["ä" * 100, f"{'ä' * 100}-2"]
+    assert labels[4:] == ["capture", "a-b"]
+
+
+def test_no_reader_of_captures_ends_before_the_limit_that_the_user_sets() -> None:
+    # The type of its answer is not imported.
+    hints = {"time_s": imports.import_.__annotations__["time_s"]}
+    types = get_type_hints(SimpleNamespace(__annotations__=hints), vars(imports), include_extras=True)
+    (option,) = types["time_s"].__metadata__
+    assert option.max <= import_files.READER_S
+    assert import_files.READER_S < 2**31 / 1000
