@@ -47,6 +47,11 @@ _RECOVER = (
 MESSAGE_PREFIX = "backchannel: "
 
 
+def of_process(status: int) -> int:
+    """The exit status of a process that `subprocess` reports, as a shell has it: a signal is 128 and its number."""
+    return status if status >= 0 else 128 - status
+
+
 def of_error(error: Exception) -> tuple[str, int] | None:
     """Message and exit status of an error that a user can cause; None for any other."""
     if isinstance(error, CampaignError | ImportProblem | AnalysisError | BadRequest):

@@ -10,7 +10,7 @@ from typing import get_type_hints
 import pytest
 
 from analysis.errors import AnalysisError
-from experiments import exits, import_files, new_parts
+from experiments import exits, import_files, lab, new_parts
 from experiments.commands import imports
 from experiments.commands.packetdrill import _kept_name
 from experiments.commands.shared import ask_to_delete
@@ -87,3 +87,15 @@ def test_no_reader_of_captures_ends_before_the_limit_that_the_user_sets() -> Non
     (option,) = types["time_s"].__metadata__
     assert option.max <= import_files.READER_S
     assert import_files.READER_S < 2**31 / 1000
+
+
+def test_a_command_in_a_rehearsal_that_a_signal_ends_has_the_status_of_a_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsed = SimpleNamespace(environment=lambda: {}, close=lambda: None)
+    monkeypatch.setattr(lab, "private_memory_folder", lambda: None)
+    monkeypatch.setattr(lab, "build", lambda *_: rehearsed)
+    for command, status in (("kill -TERM $$", 143), ("exit 7", 7)):
+        words = ["lab", "namespaces", "hosts.yml", "campaign.yaml", "/", "--", "/bin/sh", "-c", command]
+        monkeypatch.setattr(sys, "argv", words)
+        assert lab.main() == status
