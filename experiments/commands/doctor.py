@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from analysis.errors import message_of
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.language.backends import Backend
@@ -79,7 +80,7 @@ def _in_virtual_time(backend: Backend, missing: list[str]) -> Finding:
             return Finding(backend, False, backend.summary, (f"a run of 1 s did not end in {PROBE_S:g} s",))
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        return Finding(backend, False, backend.summary, (f"a run failed: {last}",))
+        return Finding(backend, False, backend.summary, (f"a run failed: {message_of(done.stderr) or last}",))
     return Finding(backend, True, f"{backend.summary}; a run of 1 s took {time.monotonic() - before_s:.1f} s")
 
 

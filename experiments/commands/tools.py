@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.errors import message_of
 from analysis.versions import version
 from experiments import exits
 from experiments.catalogue import read_named
@@ -219,7 +220,7 @@ class Tools:
             ) from None
         if done.returncode not in (exits.OK, *allowed) or not done.stdout:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-            raise Refused(json.loads(last)["error"]["message"] if last.startswith("{") else last)
+            raise Refused(message_of(done.stderr) or last)
         return json.loads(done.stdout)
 
 

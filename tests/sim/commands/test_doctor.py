@@ -26,3 +26,5 @@ def test_a_machine_whose_simulator_fails_gets_status_3(tmp_path: Path) -> None:
     done = backchannel("doctor", BACKCHANNEL_NODE=str(broken), status=3)
     assert "no  sim" in done.stdout
     assert "no such luck" in done.stdout
+    # What the run says is a JSON document.
+    assert "{" not in done.stdout

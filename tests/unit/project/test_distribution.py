@@ -158,7 +158,7 @@ def test_a_user_whose_cache_cannot_be_written_has_commands_without_mininet(monke
         raise SystemExit(0)
 
     monkeypatch.setattr(command, "show_mininet", refused)
-    monkeypatch.setattr(command.importlib, "import_module", begun)
+    monkeypatch.setattr("importlib.import_module", begun)
     for name in ("PATH", "BACKCHANNEL_ROOT"):
         monkeypatch.setenv(name, os.environ.get(name, ""))
     monkeypatch.setattr(sys, "argv", ["backchannel", "list"])
