@@ -74,8 +74,7 @@ def ask_to_delete(yes: bool) -> None:
     """Asks whether what was shown shall go, unless the caller said --yes; ends the command otherwise."""
     if yes:
         return
-    # None: it is closed.
-    if sys.stdin is None or not sys.stdin.isatty():
+    if not sys.stdin.isatty():
         fail("nothing is deleted: add --yes where nobody can be asked", exits.BAD_INPUT)
     typer.confirm("Delete?", abort=True, err=wants_json.get())
 

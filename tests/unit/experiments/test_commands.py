@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,24 +11,41 @@ from typing import get_type_hints
 
 import pytest
 
+from analysis import versions
 from analysis.errors import AnalysisError
 from experiments import exits, import_files, lab, new_parts
 from experiments.commands import imports
 from experiments.commands.packetdrill import _kept_name
-from experiments.commands.shared import ask_to_delete
 from experiments.line import Line
 from testbed.errors import BadRequest
+from testbed.node_binary import ROOT
 from testbed.virtual_kernel.packetdrill import Verdict, Version
+from tests.support.command_line import backchannel
 
 
-def test_without_standard_input_nobody_is_asked_and_nothing_deleted(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "stdin", None)
-    with pytest.raises(SystemExit) as ended:
-        ask_to_delete(yes=False)
-    assert ended.value.code == exits.BAD_INPUT
-    assert "nothing is deleted: add --yes" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("closed", "words", "status"), [(1, ["list", "backends"], 0), (0, ["list", "backends"], 0), (2, ["show", "x"], 2)]
+)
+def test_closed_standard_streams_are_the_null_device(closed: int, words: list[str], status: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments", *words], preexec_fn=lambda: os.close(closed), cwd=ROOT, check=False,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert ("virtual-kernel" in done.stdout) == (closed == 0)
+
+
+def test_a_checkout_on_a_machine_without_git_has_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert versions._git("rev-parse", "HEAD") is None
+
+
+def test_an_inventory_that_is_not_used_is_named(tmp_path: Path) -> None:
+    words = ("plan", "quickstart", "--backend", "sim", "--set", "stack=newreno", "--results", tmp_path / "none")
+    done = backchannel(*words, "--inventory", tmp_path / "hosts.yml", status=0)
+    assert done.stderr == (
+        "backchannel: --inventory is not used: backend sim makes its runs without a lab (--backend physical)\n"
+    )
 
 
 @pytest.mark.parametrize(("number", "words"), [(13, "Permission denied"), (36, "File name too long")])
