@@ -45,9 +45,8 @@ class Lease:
             returns = bool(self._token) and holder == self.holder
             if self._token and not returns:
                 raise AgentError(self._refusal())
-        if returns:
-            self._on_release()
-        with self._lock:
+            if returns:
+                self._on_release()
             self.holder, self._token, self._lease_s = holder, secrets.token_hex(16), lease_s
             self._until = time.monotonic() + lease_s
             self._file.write_text(holder + "\n")
@@ -90,6 +89,7 @@ class Lease:
                 left_s = self._until - time.monotonic()
                 if left_s <= 0:
                     self._clear()
-                    break
+                    # Before anybody else gets the node: this ends everything on it.
+                    self._on_release()
+                    return
             time.sleep(min(left_s, 1.0))
-        self._on_release()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,18 @@ REPEAT = "repeat it: './backchannel run FILE --force --only ID'; an imported run
 
 class AnalysisError(Exception):
     """Something that was asked for does not exist, or cannot be read or written."""
+
+
+def message_of(stderr: str) -> str | None:
+    """The error message of a command that was started with `--json`; None: it ended without one, such as by a signal.
+
+    Args:
+        stderr: what it wrote, whose last line is the error (docs/json.md).
+    """
+    try:
+        return str(json.loads(stderr.strip().splitlines()[-1])["error"]["message"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
 def no_results(results: object) -> AnalysisError:

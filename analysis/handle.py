@@ -31,7 +31,7 @@ from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
 from analysis.counters import CountedRun
-from analysis.errors import REPEAT, AnalysisError, no_results, unknown
+from analysis.errors import REPEAT, AnalysisError, message_of, no_results, unknown
 from analysis.figures import registry as figures
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
@@ -267,9 +267,14 @@ class OpenResults:
         environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_RESULTS": self._where}
         if self._artefacts is not None:
             environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
+        elif not is_url(self._where):
+            # That of a team's store does not go with a folder.
+            environment.pop("BACKCHANNEL_ARTEFACTS", None)
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
-            raise AnalysisError(f"{file} failed: {done.stderr.strip() or done.stdout.strip()}")
+            raise AnalysisError(
+                f"{file} failed: {message_of(done.stderr) or done.stderr.strip() or done.stdout.strip()}"
+            )
         return self[json.loads(done.stdout)["campaign"]]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import shutil
 import subprocess
 import tomllib
 from pathlib import Path
@@ -15,8 +16,8 @@ from testbed import node_binary, sources
 
 @node_binary.cached
 def versions() -> Versions:
-    """Software: commit (None outside a checkout), whether it was changed, hashes of sources and node binary, Python,
-    kernel, CPUs.
+    """Software: commit (None outside a checkout, or without git), whether it was changed, hashes of sources and node
+    binary, Python, kernel, CPUs.
     """
     commit = _git("rev-parse", "HEAD")
     with Path(node_binary.path()).open("rb") as binary:
@@ -41,9 +42,8 @@ def version() -> str:
 
 
 def _git(*words: str) -> str | None:
-    done = (
-        subprocess.run(["git", "-C", str(node_binary.ROOT), *words], capture_output=True, text=True, check=False)
-        if (node_binary.ROOT / ".git").exists()
-        else None
-    )
-    return done.stdout.strip() if done is not None and done.returncode == 0 else None
+    # A checkout may be on a machine without git.
+    if not (node_binary.ROOT / ".git").exists() or shutil.which("git") is None:
+        return None
+    done = subprocess.run(["git", "-C", str(node_binary.ROOT), *words], capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None

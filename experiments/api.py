@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from analysis.errors import message_of as message_of
 from analysis.store import Store
 from experiments.catalogue import (
     campaign_files as campaign_files,
@@ -165,19 +166,6 @@ def import_command(files: Sequence[Path], label: str, memory_gb: float, time_s: 
     command = [*node_binary.module("experiments"), "import", *map(str, files)]
     limits = ["--memory-limit", f"{memory_gb:g}", "--time-limit", f"{time_s:g}"]
     return [*command, *limits, f"--label={label}", f"--note={note}", "--json"]
-
-
-def import_error(stderr: str) -> str | None:
-    """The error message of a failed `import_command`; None: it ended without one, for example at a limit.
-
-    Args:
-        stderr: what the command wrote, whose last line is the error (docs/json.md).
-    """
-    lines = stderr.strip().splitlines()
-    try:
-        return str(json.loads(lines[-1])["error"]["message"])
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
 
 
 def imported_run(stdout: str) -> str:

@@ -220,6 +220,7 @@ def before_any_command(
 
 def main() -> NoReturn:
     """Runs a command. Every error that a user can cause ends in a message and an exit status."""
+    _open_standard_streams()
     # Characters that the terminal lacks, and file names that are not text, are printed as question marks.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -228,6 +229,17 @@ def main() -> NoReturn:
         _run()
     finally:
         _flush()
+
+
+def _open_standard_streams() -> None:
+    """Replaces streams that were closed by the null device. The next file that is opened would have the number of one,
+    and a program that is started would write to it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            # The lowest number that is free.
+            os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
 
 
 def _run() -> NoReturn:

@@ -19,7 +19,8 @@ UNAVAILABLE = 3
 #: SIGINT, as a shell reports it.
 INTERRUPTED = 130
 
-#: What the operating system says when the machine lacks something or a disk fails. Any other such error is a defect.
+#: What the operating system says when the machine lacks something, a disk fails, or a place is not the user's. Any
+#: other such error is a defect.
 _SHORTAGES = frozenset(
     {
         errno.ENOSPC,
@@ -31,6 +32,10 @@ _SHORTAGES = frozenset(
         errno.ENFILE,
         errno.EAGAIN,
         errno.ENOMEM,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOTDIR,
+        errno.ENAMETOOLONG,
     }
 )
 _REPEAT = "stored results are kept, and the command can be repeated"
@@ -40,6 +45,11 @@ _RECOVER = (
 )
 #: Starts each error message that carries no file name.
 MESSAGE_PREFIX = "backchannel: "
+
+
+def of_process(status: int) -> int:
+    """The exit status of a process that `subprocess` reports, as a shell has it: a signal is 128 and its number."""
+    return status if status >= 0 else 128 - status
 
 
 def of_error(error: Exception) -> tuple[str, int] | None:

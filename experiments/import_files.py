@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.language.problems import ImportProblem
+from experiments.limits import LONGEST_S
 from testbed import confined
 
-#: Time limit of a program that reads a capture, in s.
-READER_S = 3600.0
+#: Time limit of a program that reads a capture, in s: none of its own, because that of the command holds.
+READER_S = LONGEST_S
+#: Bytes of a label, to which names of files add their endings.
+MOST_LABEL_BYTES = 200
 
 
 def labels(files: Sequence[Path]) -> list[str]:
@@ -23,7 +26,9 @@ def labels(files: Sequence[Path]) -> list[str]:
         name = path.name
         for ending in (".gz", ".zst", ".pcap", ".pcapng", ".cap", ".sqlog", ".qlog"):
             name = name.removesuffix(ending)
-        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".") or "capture"
+        # Programs would take what begins with a dash for an option.
+        name = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".").lstrip("-")
+        name = name.encode()[:MOST_LABEL_BYTES].decode(errors="ignore") or "capture"
         label, number = name, 2
         while label in labels_:
             label, number = f"{name}-{number}", number + 1

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from agents.client import AgentClient
 from agents.errors import AgentError
-from experiments import inventory
+from experiments import exits, inventory
 from experiments.language import campaign
 from experiments.language.campaign import Plan
 from experiments.language.problems import CampaignError, Problem
@@ -81,6 +81,8 @@ def playbook(name: str, path: Path, file: Path | None, arguments: Sequence[str])
         "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
         "ANSIBLE_COLLECTIONS_PATH": str(link_collection()),
         "PATH": f"{program.parent}:{os.environ.get('PATH', '')}",
+        # Ansible refuses other encodings, and locales that this machine does not have, as ssh hands them on.
+        "LC_ALL": "C.UTF-8",
     }
     if name == "check":
         # A connection that an earlier playbook left would hide that nobody can log in any more.
@@ -169,7 +171,7 @@ def rehearse(
     ]
     environment = {**os.environ, "PYTHONPATH": node_binary.python_path(), "BACKCHANNEL_NODE": node_binary.path()}
     with _keys_removed(_ssh_files(inventory_)):
-        return subprocess.run(words, env=environment, check=False).returncode
+        return exits.of_process(subprocess.run(words, env=environment, check=False).returncode)
 
 
 @contextmanager
@@ -352,7 +354,7 @@ def main() -> int:
     try:
         # Ansible names its kept connections by address, and labs share addresses.
         environment = {**lab.environment(), "ANSIBLE_SSH_CONTROL_PATH_DIR": str(FOLDER / "ssh")}
-        return subprocess.run(command, env=environment, check=False).returncode
+        return exits.of_process(subprocess.run(command, env=environment, check=False).returncode)
     except OSError as error:
         print(f"backchannel: cannot run '{command[0]}': {error.strerror}", file=sys.stderr)
         return 127

@@ -19,6 +19,8 @@ from experiments.language.problems import ImportProblem
 from testbed import resource_limits
 
 GB = 10**9
+#: Longest time limit, in s: poll(2), by which Python waits for a program, takes 2**31 ms.
+LONGEST_S = 2e6
 #: Exit statuses of the child that no command has.
 _OUT_OF_MEMORY, _FAILED, _OUT_OF_TIME = 70, 71, 72
 #: The child is killed this long after its time limit, in s: inside a library it cannot be interrupted.
@@ -101,7 +103,13 @@ def _end(_signal: int, _frame: object) -> NoReturn:
 
 def _follow(child: int, messages: int, limits: Limits) -> NoReturn:
     """Waits for the child and ends like it."""
-    watchdog = threading.Timer(limits.time_s + _GRACE_S, os.kill, (child, signal.SIGKILL))
+    is_late = threading.Event()
+
+    def end() -> None:
+        is_late.set()
+        os.kill(child, signal.SIGKILL)
+
+    watchdog = threading.Timer(limits.time_s + _GRACE_S, end)
     watchdog.daemon = True
     watchdog.start()
     while True:
@@ -109,8 +117,9 @@ def _follow(child: int, messages: int, limits: Limits) -> NoReturn:
         with contextlib.suppress(KeyboardInterrupt):
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             break
+    watchdog.cancel()
     lines = os.pread(messages, 1 << 20, 0).decode(errors="replace")
-    reason = _reason(status, lines, limits)
+    reason = _reason(_OUT_OF_TIME if is_late.is_set() else status, lines, limits)
     if reason is not None:
         raise ImportProblem(reason)
     sys.stderr.write(lines)
@@ -120,7 +129,7 @@ def _follow(child: int, messages: int, limits: Limits) -> NoReturn:
 def _reason(status: int, messages: str, limits: Limits) -> str | None:
     """Why a child ended without a message of its own; None if it left one or succeeded."""
     lines = [line.strip() for line in messages.splitlines() if line.strip()] or ["no message"]
-    if status in (_OUT_OF_TIME, -signal.SIGKILL):
+    if status == _OUT_OF_TIME:
         return f"reading it takes longer than {limits.time_s:g} s; --time-limit raises the limit"
     if status == _OUT_OF_MEMORY or (status != exits.OK and any(text in messages for text in _NO_MEMORY)):
         # The parent has the limits that the child began with.
@@ -132,6 +141,11 @@ def _reason(status: int, messages: str, limits: Limits) -> str | None:
         )
     if status == _FAILED:
         return f"internal error while reading it: {lines[-1]}; please report it"
+    if status == -signal.SIGKILL:
+        return (
+            "reading it was ended by SIGKILL, which the kernel sends when the machine's memory runs out: free some, or "
+            "import a shorter capture (editcap -c)"
+        )
     if status < 0:
         return f"reading it was ended by {signal.Signals(-status).name}: {lines[0]}"
     return None

@@ -8,12 +8,14 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from analysis.errors import AnalysisError
 from analysis.handle import OpenResults, StoredRun
-from experiments.language.quantities import LONGEST_NAME
+from experiments.language.quantities import LONGEST_NAME, NAME
 
 #: Of the flow in the campaign of a call.
 FLOW = "exchange"
@@ -110,6 +112,11 @@ class Line:
         """
         self._calls += 1
         name = campaign_name(self._label if self._calls == 1 else f"{self._label}-{self._calls}")
+        # It names a file.
+        if re.fullmatch(NAME, name) is None:
+            raise AnalysisError(
+                f"'{name}' is not a name for a campaign: use lower-case letters, digits and hyphens, and a letter first"
+            )
         serving = {"ready": ready} if isinstance(ready, str) else {"ready": "line", **ready}
         command = {
             "client": [str(word) for word in client],

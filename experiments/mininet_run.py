@@ -96,18 +96,18 @@ def _recorded(
         zero_ns = emulator.start(folder / "telemetry" / "links.jsonl", LEAD_S)
         zero_epoch_ns = read_together().lead_ns + zero_ns
         yield recording
+        lasted_s = max((time.monotonic_ns() - zero_ns) / 1e9, 0.0)
+        interfaces = tuple(_interfaces(lines))
+        report = Report(
+            t0_epoch_ns=zero_epoch_ns,
+            driver=emulator.stop(keep=True),
+            captures=captures.stop(),
+            interfaces=interfaces,
+            duration_s=lasted_s,
+        )
     except BaseException:
         captures.kill()
         raise
-    lasted_s = max((time.monotonic_ns() - zero_ns) / 1e9, 0.0)
-    interfaces = tuple(_interfaces(lines))
-    report = Report(
-        t0_epoch_ns=zero_epoch_ns,
-        driver=emulator.stop(keep=True),
-        captures=captures.stop(),
-        interfaces=interfaces,
-        duration_s=lasted_s,
-    )
     description = SessionDescription(
         label=name,
         command=tuple(sys.argv),
@@ -152,7 +152,8 @@ class _Captures:
                 rates = [way.rate_bps for _, way in line.spec.directions()]
                 load_bps = None if None in rates else sum(rate or 0.0 for rate in rates)
                 for end in (line.intf1, line.intf2):
-                    inside = ["nsenter", "--net", "--target", str(end.node.pid), "--"]
+                    # It ends with a script that is killed.
+                    inside = ["setpriv", "--pdeathsig", "KILL", "nsenter", "--net", "--target", str(end.node.pid), "--"]
                     path = folder / f"{end.name}.pcap"
                     self._running.append((end.node.name, Capture(end.name, path, snaplen, load_bps, prefix=inside)))
         except AgentError as error:

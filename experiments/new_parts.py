@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import keyword
+import shlex
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -56,7 +57,7 @@ def make(kind: str, folder: Path) -> Part:
     """Makes a crate or a package in a new folder, whose name it has.
 
     Raises:
-        BadRequest: unknown kind, bad name, or the folder exists.
+        BadRequest: unknown kind, bad name, or the folder exists or cannot be made.
         Unavailable: this installation has no templates.
     """
     if kind not in KINDS:
@@ -80,42 +81,48 @@ def make(kind: str, folder: Path) -> Part:
     if kind in KERNEL and len(name) > MOST_LETTERS:
         raise BadRequest(f"'{name}' is too long for Linux, whose names have at most {MOST_LETTERS} letters")
     files = _crate(kind) if kind in CRATES else _package(kind, name) if kind in PACKAGES else _kernel(kind, name)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as scratch:
-        new = Path(scratch) / name
-        for path, text in files.items():
-            target = new / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(text if path == LOCK else _renamed(text, name))
-        new.rename(folder)
+    try:
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}-") as scratch:
+            new = Path(scratch) / name
+            for path, text in files.items():
+                target = new / path
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_text(text if path == LOCK else _renamed(text, name))
+            new.rename(folder)
+    except OSError as error:
+        raise BadRequest(f"{folder} cannot be made: {error.strerror}") from None
+    at, program = shlex.quote(str(folder)), shlex.quote(f"{ROOT}/backchannel")
     if kind in CRATES:
         # From its folder, where cargo finds .cargo/config.toml.
-        program = f"{ROOT}/backchannel"
         commands = (
-            f"(cd {folder} && cargo test)",
-            f"{program} check {folder}",
-            f"{program} run {folder}/campaign.yaml",
+            f"(cd {at} && cargo test)",
+            f"{program} check {at}",
+            f"{program} run {at}/campaign.yaml",
         )
         return Part(folder, commands)
     if kind in KERNEL:
-        build = f"{ROOT}/backchannel kernel build --with {folder}/{_object(kind, name)}.c --name {name}"
-        return Part(folder, (build, f"{ROOT}/backchannel run {folder}/campaign.yaml"))
-    interpreter = sys.executable
-    install = f"{interpreter} -m pip install -e {folder}"
-    return Part(folder, (install, f"PYTHONPATH={ROOT} {interpreter} -m unittest discover {folder}"))
+        build = f"{program} kernel build --with {at}/{_object(kind, name)}.c --name {name}"
+        return Part(folder, (build, f"{program} run {at}/campaign.yaml"))
+    interpreter = shlex.quote(sys.executable)
+    install = f"{interpreter} -m pip install -e {at}"
+    return Part(folder, (install, f"PYTHONPATH={shlex.quote(str(ROOT))} {interpreter} -m unittest discover {at}"))
 
 
 def unpack(crate: own_crates.Crate, folder: Path) -> None:
     """Writes the sources of a crate to a new folder. Builds nothing.
 
     Raises:
-        BadRequest: the folder exists.
+        BadRequest: the folder exists, or cannot be made.
     """
     if folder.exists():
         raise BadRequest(f"{folder} exists already")
-    for name, text in {**crate.files, MANIFEST: own_crates.manifest_for(crate, str(ROOT))}.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
+    try:
+        for name, text in {**crate.files, MANIFEST: own_crates.manifest_for(crate, str(ROOT))}.items():
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise BadRequest(f"{folder} cannot be made: {error.strerror}") from None
 
 
 def _crate(kind: str) -> Mapping[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from analysis.store import Store, requests
+from analysis.store import Store, StoreError, requests
 from analysis.store.rows import RequestRow
 from experiments import exits
 from experiments.engine.options import Options
@@ -115,7 +115,9 @@ class Runner:
 
         def show() -> None:
             while True:
-                requests.show_runner(store, self._id, started, lacks)
+                # A store that fails for a while must not make this runner look gone for good.
+                with contextlib.suppress(StoreError):
+                    requests.show_runner(store, self._id, started, lacks)
                 if gone.wait(requests.SEEN_EVERY_S):
                     return
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from testbed.errors import TestbedError
-from testbed.local_folders import ScratchFolder, sweep
+from testbed.errors import TestbedError, Unavailable
+from testbed.local_folders import ScratchFolder, shared_parent_folder, sweep
 
 #: Of scratch folders beside what is built.
 PREFIX = "new-"
@@ -23,8 +23,18 @@ FULL_BYTES = 16 << 20
 
 
 def place(kind: str) -> Path:
-    """The folder of the user's builds of one kind."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "backchannel" / kind
+    """The folder of the user's builds of one kind.
+
+    Raises:
+        TestbedError: the user has no home folder, and none in the temporary directory can be used.
+    """
+    if named := os.environ.get("XDG_CACHE_HOME"):
+        return Path(named) / "backchannel" / kind
+    try:
+        return Path.home() / ".cache" / "backchannel" / kind
+    except RuntimeError:
+        # A user that the system does not know, as in a container.
+        return shared_parent_folder() / "cache" / kind
 
 
 def build_once(folder: Path, lock: str, what: str, room_bytes: int, build: Callable[[Path], None]) -> None:
@@ -56,9 +66,20 @@ def used(folder: Path) -> None:
 
 @contextmanager
 def locked(parent: Path, lock: str) -> Iterator[None]:
-    """Waits for the lock of that name in a folder of builds, which is created."""
-    parent.mkdir(parents=True, exist_ok=True)
-    with (parent / lock).open("w") as file:
+    """Waits for the lock of that name in a folder of builds, which is created.
+
+    Raises:
+        Unavailable: the folder cannot be written.
+    """
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        file = (parent / lock).open("w")
+    except OSError as error:
+        raise Unavailable(
+            f"{parent}, a folder of your cache, cannot be written: {error.strerror}; name another place with "
+            "XDG_CACHE_HOME"
+        ) from None
+    with file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -44,7 +44,7 @@ class HostTestbed:
         self._lease = lease
         self._now = now
         self._access = access
-        self._holder = f"{name}, of {getpass.getuser()} on {os.uname().nodename}, process {os.getpid()}"
+        self._holder = f"{name}, of {_user()} on {os.uname().nodename}, process {os.getpid()}"
         self._on_progress = on_progress or (lambda progress: None)
         self._placement: Placement | None = None
         self._agents: HostAgents | None = None
@@ -114,3 +114,11 @@ class HostTestbed:
         agents = self._agents
         if agents is not None:
             agents.cut()
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A user that the system does not know, as in a container.
+        return f"user {os.getuid()}"

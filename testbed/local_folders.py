@@ -34,8 +34,10 @@ class ScratchFolder:
             try:
                 self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
             except OSError as error:
+                # Without a temporary directory that can be written, Python's message lists those that it tried.
+                reason = error.strerror or error
                 raise TestbedError(
-                    f"no folder can be created in {parent or tempfile.gettempdir()}: {error.strerror}"
+                    f"no folder can be created in {parent or os.environ.get('TMPDIR') or '/tmp'}: {reason}"
                 ) from None
             lock = _lock(self.path)
             if lock is not None:
@@ -119,7 +121,11 @@ def shared_parent_folder() -> Path:
     Raises:
         TestbedError: as `private_folder`.
     """
-    return private_folder(Path(tempfile.gettempdir()) / f"backchannel-{os.geteuid()}")
+    try:
+        temporary = tempfile.gettempdir()
+    except OSError as error:
+        raise TestbedError(f"this machine has no folder for temporary files: {error.strerror}") from None
+    return private_folder(Path(temporary) / f"backchannel-{os.geteuid()}")
 
 
 def private_folder(path: Path) -> Path:

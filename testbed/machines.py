@@ -24,6 +24,7 @@ from testbed.image import Image
 from testbed.lab import CONTROLLER, MANAGEMENT, SshFiles, controller_address, hosts_of, run, wires
 from testbed.placement import Host, Placement
 from testbed.serial_cables import SerialCable, SerialEnd
+from testbed.tunnels import known_hosts_option
 
 MEMORY_MIB = 512
 #: For each further host in a machine, which has its changed files in memory.
@@ -375,7 +376,7 @@ class Machines:
             "-o",
             "ConnectTimeout=60",
             "-o",
-            f"UserKnownHostsFile={ssh.known_hosts}",
+            known_hosts_option(ssh.known_hosts),
             "-o",
             "GlobalKnownHostsFile=/dev/null",
             "-o",

@@ -152,10 +152,16 @@ def login_words(options: SshOptions) -> list[str]:
     return words if jump is None else [*words, "-o", f"ProxyCommand={jump}"]
 
 
+def known_hosts_option(file: Path) -> str:
+    """Ssh's option for the file with hosts' public keys. ssh takes several, divided by blanks."""
+    text = str(file)
+    return f'UserKnownHostsFile="{text}"' if any(map(str.isspace, text)) else f"UserKnownHostsFile={text}"
+
+
 def _known_hosts(options: SshOptions) -> list[str]:
     if options.known_hosts is None:
         return []
-    return ["-o", f"UserKnownHostsFile={options.known_hosts}", "-o", "GlobalKnownHostsFile=/dev/null"]
+    return ["-o", known_hosts_option(options.known_hosts), "-o", "GlobalKnownHostsFile=/dev/null"]
 
 
 def _identity(key: Path | None) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,8 +69,17 @@ def _builds(kind: str) -> Iterator[Build]:
     for folder in sorted(place.iterdir()) if place.is_dir() else ():
         is_build = folder.is_dir() and not folder.is_symlink() and not folder.name.startswith(build_cache.PREFIX)
         if is_build and folder.name not in kept:
-            size = sum(path.lstat().st_size for path in folder.rglob("*"))
-            yield Build(kind, folder, size, _used(folder))
+            # A build that goes on meanwhile, or another `prune`, removes files.
+            with suppress(FileNotFoundError):
+                yield Build(kind, folder, _bytes(folder), _used(folder))
+
+
+def _bytes(folder: Path) -> int:
+    size = 0
+    for path in folder.rglob("*"):
+        with suppress(FileNotFoundError):
+            size += path.lstat().st_size
+    return size
 
 
 def _used(folder: Path) -> float:

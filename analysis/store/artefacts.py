@@ -23,6 +23,8 @@ from testbed.local_folders import ScratchFolder, sweep
 MOST_FAILED_BYTES = 100_000_000
 #: Folder of failed attempts, and the file in it with the reason.
 FAILED, REASON = "failed", "reason.txt"
+#: Beginning of the folder of a run's files that others are about to replace, beside where those were assembled.
+BEFORE = "before-"
 #: Beginning of the folder of a version of a run's files; no file of a run is called so.
 VERSION = "version-"
 #: How long a remote place may take for an answer, in s, and the slowest transfer of a file beyond that, in bytes/s.
@@ -93,7 +95,7 @@ class LocalArtefacts:
 
     def put(self, run_id: str, folder: Path, version: str = "0") -> Sequence[str]:
         """Moves a run's folder into the storage; it replaces an earlier one, which stays beside where it came from."""
-        target, before = self.folder(run_id), folder.with_name(f"before-{folder.name}")
+        target, before = self.folder(run_id), folder.with_name(f"{BEFORE}{folder.name}")
         target.parent.mkdir(parents=True, exist_ok=True)
         stale = [str(target.rename(before))] if target.exists() else []
         try:

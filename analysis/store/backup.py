@@ -44,10 +44,9 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
     """Copies a results folder. After an interruption the same call continues.
 
     Raises:
-        StorePlaceError: one of them is not a folder, the source has no store, or the target has one.
+        StorePlaceError: one of them is not a folder, the source has no store, or the target has one or cannot be made.
         StoreDamaged: the source's database cannot be read.
-        StoreFailed: the source's database is locked for long.
-        OSError: the target cannot be written.
+        StoreFailed: the source's database is locked for long, or the target cannot be written.
     """
     for where in (source, target):
         if is_url(where):
@@ -60,7 +59,10 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
         raise StorePlaceError(f"no results in {source}")
     if exists(new):
         raise StorePlaceError(f"{target} has results already; name another folder, or move them away")
-    new.mkdir(parents=True, exist_ok=True)
+    try:
+        new.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorePlaceError(f"the folder {target} cannot be made: {error.strerror}") from None
     rows: dict[str, Sequence[FileRow]] = {}
     reasons: dict[str, list[str]] = {}
     # The first two copy nearly everything. Files that differ after the third are damaged: nothing is committed then.
@@ -76,9 +78,10 @@ def copy_store(source: Path | str, target: Path | str) -> Copy:
             }
         if not reasons:
             break
-    with suppress(FileNotFoundError, shutil.Error):
-        # They have no rows, and belong to attempts that may be going on.
-        shutil.copytree(old / FAILED, new / FAILED, dirs_exist_ok=True)
+    # They have no rows, and belong to attempts that may be going on.
+    for path in (old / FAILED).rglob("*"):
+        if not path.is_dir():
+            _copy_file(path, new / path.relative_to(old))
     (new / UNFINISHED).rename(new / DATABASE)
     return Copy(len(rows), reasons)
 
@@ -90,6 +93,9 @@ def _copy_database(source: Path, target: Path) -> None:
             database.backup(copy)
             # Opening the copy must not need files beside it, which a rename would leave behind.
             copy.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.OperationalError as error:
+        # A full disk, say; a damaged file has another error.
+        raise StoreFailed(f"{source} cannot be copied to {target}: {error}") from None
     except sqlite3.Error as error:
         raise StoreDamaged(f"{source} cannot be copied to {target}: {error}") from None
 
@@ -118,11 +124,26 @@ def _files(database: Path) -> Iterator[tuple[str, Sequence[FileRow]]]:
 
 
 def _copy_run(run_id: str, files: Sequence[FileRow], old: Path, new: Path) -> list[str]:
-    """Copies a run's folder unless the copy is right. Returns what differs from its rows."""
-    target = LocalArtefacts(new).folder(run_id)
+    """Copies a run's files unless the copy is right. Returns what differs from its rows.
+
+    Raises:
+        StoreFailed: the copy cannot be written.
+    """
+    source, target = LocalArtefacts(old).folder(run_id), LocalArtefacts(new).folder(run_id)
     if damage.differing(target, files):
         shutil.rmtree(target, ignore_errors=True)
-        # A run that is being replaced may vanish meanwhile.
-        with suppress(FileNotFoundError, shutil.Error):
-            shutil.copytree(LocalArtefacts(old).folder(run_id), target)
+        for file in files:
+            try:
+                _copy_file(source / file.path, target / file.path)
+            except OSError as error:
+                # Where the source is right, the disk of the copy is the cause. Otherwise the run is damaged.
+                if not damage.differing(source, [file]):
+                    raise StoreFailed(f"{target} cannot be written: {error.strerror}") from error
     return damage.differing(target, files)
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    """Copies a file that may vanish meanwhile: a run or an attempt that is being replaced."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileNotFoundError):
+        shutil.copy2(source, target)

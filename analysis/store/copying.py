@@ -9,7 +9,7 @@ from analysis.errors import REPEAT
 from analysis.results import MetricValue
 from analysis.store import damage
 from analysis.store.commit import PendingRun
-from analysis.store.database import StoreError
+from analysis.store.database import StoreError, StorePlaceError
 from analysis.store.rows import CampaignRow, NewCampaign, RunRow
 from analysis.store.store import Store
 
@@ -33,8 +33,17 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
         campaign: with its points, as `source.campaign` returns it.
 
     Raises:
-        StoreError: files cannot be read or stored. What was copied stays; the campaign appears at the end.
+        StorePlaceError: both are the same store.
+        StoreError: the campaign runs in the target, or files cannot be read or stored. What was copied stays; the
+            campaign appears at the end.
     """
+    if target.folder.resolve() == source.folder.resolve():
+        raise StorePlaceError(
+            f"{target.where} has campaign {campaign.name} already: it is the store that you copy from"
+        )
+    there = target.campaign_head(campaign.id)
+    if there is not None and there.state == "running":
+        raise StoreError(f"campaign {campaign.name} is running in {target.where}: copy it when that has ended")
     members = [
         (point.number, member.repetition, member.run_id) for point in campaign.points for member in point.members
     ]

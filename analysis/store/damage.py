@@ -47,8 +47,12 @@ def first_difference(folder: Path, files: Iterable[FileRow]) -> str | None:
 def _difference(folder: Path, file: FileRow, digest: Callable[[Path], str] | None) -> str | None:
     if (reason := absent(folder, {file.path: file.bytes})) is not None:
         return reason
-    if digest is not None and digest(folder / file.path) != file.sha256:
-        return f"{file.path} differs from its checksum"
+    try:
+        if digest is not None and digest(folder / file.path) != file.sha256:
+            return f"{file.path} differs from its checksum"
+    except OSError as error:
+        # A sector of the disk, say. One file must not end a look at all runs.
+        return f"{file.path} cannot be read ({error.strerror})"
     return None
 
 

@@ -21,8 +21,9 @@ from analysis.store.store import Store
 #: A runner is gone if it has not updated its row for this long. It updates it every SEEN_EVERY_S.
 GONE_AFTER_S = 15.0
 SEEN_EVERY_S = 3.0
-#: A campaign writes its progress every two seconds. If it has written none for this long, its process is gone. The
-#: limit is long because the last captures are analysed without a progress report.
+#: A campaign writes its progress every two seconds, also while it waits for its turn in a batch. If it has written
+#: none for this long, its process is gone. The limit is long because the last captures are analysed without a progress
+#: report.
 SILENT_AFTER_S = 120.0
 RUN, CANCEL = "run", "cancel"
 WAITING, RUNNING, DONE, FAILED, WITHDRAWN = "waiting", "running", "done", "failed", "withdrawn"
@@ -143,11 +144,11 @@ def release_lost(store: Store) -> int:
     lost = sa.and_(request.c.state == RUNNING, request.c.runner.not_in(live_runners))
     with store.connect() as connection:
         running = connection.execute(
-            sa.select(campaign.c.id, campaign.c.progress).where(campaign.c.state == "running")
+            sa.select(campaign.c.id, campaign.c.progress, campaign.c.started).where(campaign.c.state == "running")
         ).all()
-    # A campaign that waits for its turn in a batch has no progress yet.
+    # A process that was killed at once has written none.
     now = store.now()
-    silent = [id_ for id_, progress in running if abs(progress.get("updated", now) - now) > SILENT_AFTER_S]
+    silent = [id_ for id_, progress, started in running if abs(progress.get("updated", started) - now) > SILENT_AFTER_S]
     if not silent and not store.scalars(sa.select(request.c.id).where(lost)):
         return 0
     with store.writing() as connection:
@@ -157,7 +158,7 @@ def release_lost(store: Store) -> int:
             .where(lost)
             .values(state=FAILED, finished=store.now(), message="its runner ended; resume the campaign to continue")
         )
-        lost_ids = {id_ for id_, _ in running} & {*silent, *campaigns}
+        lost_ids = {id_ for id_, *_ in running} & {*silent, *campaigns}
         for campaign_id in sorted(lost_ids):
             # A damaged one must not keep the others.
             with contextlib.suppress(RowDamaged):

@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
@@ -50,8 +50,12 @@ class StagingArea:
         folder.mkdir(parents=True)
         return folder
 
-    def sweep(self) -> None:
-        """Removes the folders of processes that have ended."""
+    def sweep(self, rescue: Callable[[Path], None] = lambda folder: None) -> None:
+        """Removes the folders of processes that have ended.
+
+        Args:
+            rescue: called with each of them before; may move it away.
+        """
         with self._exclusively():
             alive: dict[str, bool] = {}
             for folder in self._staging.iterdir():
@@ -59,6 +63,7 @@ class StagingArea:
                 if owner not in alive:
                     alive[owner] = self.is_alive(owner)
                 if not alive[owner]:
+                    rescue(folder)
                     shutil.rmtree(folder, ignore_errors=True)
             for path in self._locks.glob("*.lock"):
                 if not alive.get(path.stem, True) or not self.is_alive(path.stem):

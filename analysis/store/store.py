@@ -11,6 +11,7 @@ Or it is a PostgreSQL URL with an artefact URL beside it, for a team and for wor
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -23,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
 from analysis.store import checksums, damage, pruning, removal
-from analysis.store.artefacts import REASON, ArtefactError
+from analysis.store.artefacts import BEFORE, REASON, ArtefactError
 from analysis.store.commit import PendingRun, commit_run, commit_runs, note_attempt
 from analysis.store.database import Database, StoreError, StorePlaceError, Value, batched
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
@@ -163,6 +164,13 @@ class Store(Queries):
                 .values(progress={**progress, "updated": self.now()})
             )
 
+    def set_waiting(self, campaign_ids: Sequence[str]) -> None:
+        """Records that running campaigns wait for their turn in a batch whose process is alive."""
+        with self._database.writing() as connection:
+            for some in batched(campaign_ids):
+                statement = sa.update(campaign).where(campaign.c.id.in_(some))
+                connection.execute(statement.values(progress={"updated": self.now()}))
+
     def end_campaign(self, campaign_id: str, complete: bool) -> None:
         """Marks it complete, or incomplete when runs are missing."""
         state = "complete" if complete else "incomplete"
@@ -177,8 +185,21 @@ class Store(Queries):
 
     def sweep(self) -> None:
         """Removes runs that ended processes left half-assembled, and deleted campaigns whose retention time is over."""
-        self._staging.sweep()
+        self._staging.sweep(self._put_back)
         removal.purge(self._database, self._artefacts, self.now())
+
+    def _put_back(self, abandoned: Path) -> None:
+        """Restores the files of a run whose replacement was killed between the files and the row."""
+        if not abandoned.name.startswith(BEFORE):
+            return
+        run_id = abandoned.name.removeprefix(BEFORE).rsplit("-", 3)[0]
+        # No commit of the run meanwhile.
+        with self._database.writing(run_id):
+            files = self._database.read(sa.select(file).where(file.c.run_id == run_id), FileRow)
+            place = self._artefacts.folder(run_id)
+            if damage.differing(place, files) and not damage.differing(abandoned, files):
+                shutil.rmtree(place, ignore_errors=True)
+                abandoned.rename(place)
 
     # Archived and deleted --------------------------------------------------------------------------------------
 
@@ -304,6 +325,8 @@ class Store(Queries):
             if state is None:
                 self._begin(connection, new, points, members, **fields)
             else:
+                # Who imports it again wants to see it, and not to lose it when the time to restore it is over.
+                connection.execute(sa.delete(aside).where(aside.c.campaign_id == new.id))
                 checksums.change_campaign(connection, new.id, **fields)
 
         landed = commit_runs(self._database, self._artefacts, pending_runs, also=enter)

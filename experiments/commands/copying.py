@@ -41,12 +41,14 @@ def copy(
     """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
     command can be repeated.
     """
-    from analysis.store import Store
+    from analysis.store import Store, requests
     from analysis.store.copying import copy_campaign
 
     with analysis.open(results, artefacts) as source:
         row = open_campaign(source, campaign).row
         with Store.open(to, to_artefacts) as target:
+            # A campaign whose process was killed does not run.
+            requests.release_lost(target)
             done = copy_campaign(source.store, target, row)
             where = str(target.where)
     document = {"campaign": row.id, "name": row.name, "runs": done.runs, "copied": done.copied, "store": where}

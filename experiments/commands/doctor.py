@@ -6,16 +6,16 @@ import os
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from analysis.errors import message_of
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.language.backends import Backend
 from testbed import capability, doctor, node_binary
 from testbed.collection import ansible_playbook
 from testbed.doctor import Finding
+from testbed.local_folders import ScratchFolder
 from testbed.virtual_kernel import kernels
 
 if TYPE_CHECKING:
@@ -60,8 +60,10 @@ def _in_virtual_time(backend: Backend, missing: list[str]) -> Finding:
     if missing:
         return Finding(backend, False, backend.summary, tuple(missing))
     before_s = time.monotonic()
-    with TemporaryDirectory(prefix="backchannel-doctor-") as folder:
-        file = Path(folder) / "doctor.yaml"
+    # The place of a team's artefacts does not go with a folder of results.
+    environment = {name: value for name, value in os.environ.items() if name != "BACKCHANNEL_ARTEFACTS"}
+    with ScratchFolder() as folder:
+        file = folder / "doctor.yaml"
         file.write_text(PROBE)
         words = [*node_binary.module("experiments"), "run", str(file), "--json", "--results", f"{folder}/results"]
         words += ["--backend", backend, "--set", f"stack={STACKS[backend]}"]
@@ -72,13 +74,13 @@ def _in_virtual_time(backend: Backend, missing: list[str]) -> Finding:
                 text=True,
                 check=False,
                 timeout=PROBE_S,
-                env={**os.environ, "PYTHONPATH": node_binary.python_path()},
+                env={**environment, "PYTHONPATH": node_binary.python_path()},
             )
         except subprocess.TimeoutExpired:
             return Finding(backend, False, backend.summary, (f"a run of 1 s did not end in {PROBE_S:g} s",))
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-        return Finding(backend, False, backend.summary, (f"a run failed: {last}",))
+        return Finding(backend, False, backend.summary, (f"a run failed: {message_of(done.stderr) or last}",))
     return Finding(backend, True, f"{backend.summary}; a run of 1 s took {time.monotonic() - before_s:.1f} s")
 
 

@@ -12,6 +12,7 @@ from analysis.errors import AnalysisError
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
 from experiments.commands.shared import results_option
+from experiments.limits import GB, LONGEST_S, Limits, limited
 from testbed.errors import no_file
 from testbed.units import number_of
 
@@ -57,7 +58,9 @@ def import_(
     ] = 8.0,
     time_s: Annotated[
         float,
-        typer.Option("--time-limit", metavar="S", min=1, max=1e7, help="Time that reading the captures may take."),
+        typer.Option(
+            "--time-limit", metavar="S", min=1, max=LONGEST_S, help="Time that reading the captures may take."
+        ),
     ] = 3600.0,
     results: ResultsOption = RESULTS,
     artefacts: ArtefactsOption = None,
@@ -68,8 +71,6 @@ def import_(
     # A damaged bundle is still recognised by its name.
     if len(files) == 1 and (files[0].suffix.lower() == ".zip" or zipfile.is_zipfile(files[0])):
         return _bundle(files[0], results, artefacts)
-    from experiments.limits import GB, Limits, limited
-
     name = label or files[0].name.partition(".")[0] or files[0].name
     with limited(Limits(round(memory_gb * GB), time_s)):
         from analysis.store import Store

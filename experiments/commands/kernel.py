@@ -64,6 +64,8 @@ def build(
             raise typer.BadParameter(f"it builds Linux {kernels.DEFAULT} with files of yours", param_hint="--with")
         kernel = kernel_build.build_with(files, name or files[0].stem.replace("_", "-").lower(), show_note)
         return _built(kernel)
+    if source is not None and version != kernels.DEFAULT:
+        raise typer.BadParameter("a source tree has a version of its own: leave it out", param_hint="--version")
     if name is None and source is not None:
         name = source.resolve().name.lower()
     if name is not None:

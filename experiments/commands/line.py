@@ -15,6 +15,7 @@ from ruamel.yaml.error import YAMLError
 
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ResultsOption, SetOption
+from experiments.commands.shared import store_location
 from testbed.errors import BadRequest
 
 if TYPE_CHECKING:
@@ -70,9 +71,12 @@ def line(
     """
     from experiments.line import Line, settings
 
+    place = store_location(results)
+    if not isinstance(place, Path):
+        raise BadRequest(f"--results {results}: 'line' keeps its runs in a folder, so name one")
     os.environ.update(settings(Path.cwd(), os.environ))
     metrics = dict(_metric(text) for text in metric or [])
-    runs = Line(profile, {}, name, Path(results)).run(
+    runs = Line(profile, {}, name, place).run(
         _words("--server", server),
         _words("--client", client),
         seeds=seeds,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analysis.errors import writing
 from experiments import exits, law_page, new_parts
 from experiments.commands.answer import Answer
 from experiments.commands.shared import fail
@@ -76,7 +77,8 @@ def check(
     path = output or Path(f"{crate.name}-check.md")
     page = law_page.page(crate, found)
     is_html = path.suffix == ".html"
-    path.write_text(law_page.as_html(f"{crate.name}: laws", page) if is_html else page, encoding="utf-8")
+    with writing(path):
+        path.write_text(law_page.as_html(f"{crate.name}: laws", page) if is_html else page, encoding="utf-8")
     lines = []
     for verdict in found:
         broken = f"breaks: {', '.join(verdict.broken)}" if verdict.broken else f"keeps all {len(verdict.laws)} laws"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.errors import writing
 from experiments.commands.answer import Answer
 from experiments.commands.shared import console, show_note
 from experiments.exits import FAILED, OK
@@ -73,10 +74,10 @@ def packetdrill(
             if len(verdicts) % 50 == 0:
                 show_note(f"{len(verdicts)} of {len(pairs)} scripts have run")
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
         for verdict in verdicts:
-            name = "-".join([*verdict.script.parts[-3:-1], verdict.script.stem, verdict.version])
-            (keep / f"{name}.txt").write_text(verdict.output)
+            path = keep / _kept_name(verdict)
+            with writing(path):
+                path.write_text(verdict.output)
     status = OK if all(verdict.passed for verdict in verdicts) else FAILED
     return Answer([_row(verdict) for verdict in verdicts], lambda: _show(verdicts, built.name), status)
 
@@ -94,6 +95,12 @@ def _show(verdicts: list[Verdict], kernel: str) -> None:
 
 def _row(verdict: Verdict) -> dict[str, Any]:
     return {"script": str(verdict.script), "ip": verdict.version, "passed": verdict.passed, "reason": verdict.reason}
+
+
+def _kept_name(verdict: Verdict) -> str:
+    """Name of the file of what was printed: after the two folders of the script, of which the root has no name."""
+    folders = [folder.name for folder in (verdict.script.parent.parent, verdict.script.parent) if folder.name]
+    return f"{'-'.join([*folders, verdict.script.stem, verdict.version])}.txt"
 
 
 def _name(verdict: Verdict) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analysis.errors import writing
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import MarginOption
@@ -44,5 +45,6 @@ def regressions(
 
     found = between(base, head, margin, [known_metric(name) for name in metrics or ()], show_note)
     if junit is not None:
-        junit.write_text(found.junit(), encoding="utf-8")
+        with writing(junit):
+            junit.write_text(found.junit(), encoding="utf-8")
     return Answer(found.as_json(), found.markdown().splitlines(), exits.FAILED if found.fails else exits.OK)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from analysis.errors import writing
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
@@ -84,7 +85,8 @@ def report_card(
     with Store.open(options.results, artefacts) as store:
         of_sender = card.read(store, sender, planned)
     if out is not None:
-        out.write_text(page(of_sender, results, site.rstrip("/")), encoding="utf-8")
+        with writing(out):
+            out.write_text(page(of_sender, results, site.rstrip("/")), encoding="utf-8")
 
     def text() -> None:
         if out is not None:

@@ -108,6 +108,7 @@ def run(
         from experiments import lab
 
         [plan] = lab.in_lab(inventory, [plan], show_note)
+    _note_unused(inventory, plan)
     options = Options(
         results=store_location(results),
         jobs=jobs,
@@ -139,6 +140,11 @@ def run(
         _print_outcome(terminal, plan, outcome, store, results)
     failed = outcome.failed or outcome.lease_over
     return Answer(document, (), exits.INTERRUPTED if outcome.interrupted else exits.FAILED if failed else exits.OK)
+
+
+def _note_unused(inventory: Path | None, plan: Plan) -> None:
+    if inventory is not None and not plan.backend.in_lab:
+        show_note(f"--inventory is not used: backend {plan.backend} makes its runs without a lab (--backend physical)")
 
 
 def _address(scheduler: str | None) -> str | None:
@@ -174,6 +180,7 @@ def plan(
         from experiments import lab
 
         [plan] = lab.in_lab(inventory, [plan], show_note)
+    _note_unused(inventory, plan)
     find_ids(plan)
     selected = unique(chosen(plan, only or ()))
     with open_existing(results, artefacts) as store:

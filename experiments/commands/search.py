@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from ruamel.yaml import YAML
 
+from analysis.errors import writing
 from analysis.results import Quantity
 from experiments import exits
 from experiments.commands.answer import Answer
@@ -97,7 +98,6 @@ def search(
             status.update(f"{described.name}: fresh seeds")
             confirmed = _confirm(state, evaluator, repetitions, document, report)
         if confirmed is not None:
-            out.mkdir(parents=True, exist_ok=True)
             campaign = out / f"{described.name}-found.yaml"
             _write_campaign(state, confirmed, campaign, repetitions)
             report.append(f"The smallest campaign that shows it is {campaign}; './backchannel run {campaign}' runs it.")
@@ -110,7 +110,6 @@ def search(
                 document[str(backend)] = row
         elif not state.found:
             report.append("No combination shows it. More runs, or wider ranges, may.")
-    out.mkdir(parents=True, exist_ok=True)
     _write_map(state, out / f"{described.name}-map.html", report)
     report.append(f"The map is {out / f'{described.name}-map.html'}")
     return Answer(document, report, exits.FAILED if confirmed is None else exits.OK)
@@ -250,7 +249,8 @@ def _write_campaign(state: Search, answer: Shrunk, path: Path, repetitions: int)
     yaml.default_flow_style = None
     yaml.dump(_plain(ordered), text)
     head = f"# Written by './backchannel search': the smallest campaign that shows {state.file.question.kind}: "
-    path.write_text(f"{head}{state.file.question.text}\n{text.getvalue()}")
+    with writing(path):
+        path.write_text(f"{head}{state.file.question.text}\n{text.getvalue()}")
 
 
 def _plain(value: Any) -> Any:
@@ -317,5 +317,6 @@ def _write_map(state: Search, path: Path, report: list[str]) -> None:
     from experiments.search.page import page
 
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(page(state, report))
-    temporary.replace(path)
+    with writing(path):
+        temporary.write_text(page(state, report))
+        temporary.replace(path)

@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from analysis.errors import message_of
 from analysis.versions import version
 from experiments import exits
 from experiments.catalogue import read_named
@@ -23,6 +23,7 @@ from experiments.labels import duration_text
 from experiments.language import campaign as campaigns, source
 from experiments.language.problems import CampaignError
 from testbed import node_binary, units
+from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -219,7 +220,7 @@ class Tools:
             ) from None
         if done.returncode not in (exits.OK, *allowed) or not done.stdout:
             last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
-            raise Refused(json.loads(last)["error"]["message"] if last.startswith("{") else last)
+            raise Refused(message_of(done.stderr) or last)
         return json.loads(done.stdout)
 
 
@@ -257,12 +258,12 @@ class _File:
             if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", campaign):
                 raise Refused("a campaign is YAML text, or the name of one that comes with Backchannel")
             text, name = read_named(Path(campaign)).text, Path(campaign).stem
-        self._folder = TemporaryDirectory(prefix="backchannel-mcp-")
-        self._file = Path(self._folder.name) / f"{name}.yaml"
+        self._folder = ScratchFolder()
+        self._file = self._folder.path / f"{name}.yaml"
         self._file.write_text(text, encoding="utf-8")
 
     def __enter__(self) -> Path:
         return self._file
 
     def __exit__(self, *_: object) -> None:
-        self._folder.cleanup()
+        self._folder.close()

@@ -6,18 +6,21 @@ and the node binary of this checkout.
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
+import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from experiments.engine.dask_executor import MOST_JOBS
 from testbed import node_binary
-from testbed.errors import BadRequest, Unavailable
+from testbed.errors import BadRequest, TestbedError, Unavailable
 
 #: Class of dask-jobqueue by the name of a batch system. LOCAL starts jobs on this machine.
 LOCAL = "local"
@@ -65,16 +68,75 @@ def serve(asked: Jobs, ready: Callable[[str], None]) -> None:
         ready: called with the scheduler's address.
 
     Raises:
-        Unavailable: the library is missing.
+        Unavailable: the library is missing, or the batch system's program that takes jobs.
         BadRequest: unknown batch system, or the library refuses what is asked.
+        TestbedError: the batch system took no job.
     """
-    interrupted = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: interrupted.set())
-    with cluster_of(asked) as cluster:
+    ended = threading.Event()
+    failures = _Failures(ended.set)
+    with _closed(cluster_of(asked)) as cluster, failures.watched():
+        # After the import of the library, which sets a handler of its own.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: ended.set())
+        program = cluster.job_cls.submit_command
+        if program is not None and shutil.which(program) is None:
+            raise Unavailable(
+                f"'{program}', by which {asked.system} takes jobs, is not on this machine: start this where jobs are "
+                "submitted"
+            )
         cluster.adapt(minimum_jobs=asked.number, maximum_jobs=asked.number)
         ready(cluster.scheduler_address)
-        interrupted.wait()
+        while True:
+            ended.wait()
+            if failures.last is None:
+                return
+            if not cluster.scheduler_info["workers"]:
+                raise TestbedError(f"{asked.system} took no job: {failures.last}")
+            # Other jobs go on.
+            print(f"backchannel: {asked.system} did not take a job: {failures.last}", file=sys.stderr)
+            failures.last = None
+            ended.clear()
+
+
+@contextmanager
+def _closed(cluster: Any) -> Iterator[Any]:
+    """Cancels a cluster's jobs at the end."""
+    try:
+        yield cluster
+    finally:
+        # The library asserts that every job has ended, also those that were never submitted.
+        with suppress(AssertionError):
+            cluster.close()
+
+
+class _Failures(logging.Handler):
+    """Failures to submit jobs. The library leaves them to the log of its event loop, with a traceback, and tries no
+    more.
+    """
+
+    def __init__(self, on_failure: Callable[[], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._on_failure = on_failure
+        #: The last one, as a clause.
+        self.last: str | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Notes a failure."""
+        error = record.exc_info[1] if record.exc_info else None
+        said = [line.strip() for line in str(error or record.getMessage()).splitlines() if line.strip()]
+        self.last = said[-1] if said else type(error).__name__
+        self._on_failure()
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Takes the place of the log of the event loop."""
+        log = logging.getLogger("tornado.application")
+        before = log.handlers, log.propagate
+        log.handlers, log.propagate = [self], False
+        try:
+            yield
+        finally:
+            log.handlers, log.propagate = before
 
 
 def cluster_of(asked: Jobs) -> Any:

@@ -34,6 +34,8 @@ STATUS_INTERVAL_S = 1.0
 MOST_PASSED_OVER = 8
 #: Ratio of an attempt without a result, because an overloaded machine is the likely cause.
 FAILED_RATIO = 1.01
+#: Of threads that analyse captures.
+ANALYSIS_NICENESS = 10
 #: Idle time after which a cell is ended, in s.
 IDLE_S = 120.0
 
@@ -303,5 +305,8 @@ def _worst_limit_ratio(pending: PendingRun) -> float:
 
 
 def _lower_priority() -> None:
-    """Lowers the priority of this thread, and of the programs that it starts, below the cells'."""
-    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)
+    """Lowers the priority of this thread, and of the programs that it starts, below the cells'. One that `nice` has
+    lowered further stays, because only root may raise it.
+    """
+    thread = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, thread, max(ANALYSIS_NICENESS, os.getpriority(os.PRIO_PROCESS, thread)))

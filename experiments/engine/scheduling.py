@@ -81,6 +81,8 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
             _require_kernels(missing)
         for campaign in campaigns:
             _enter(store, campaign.plan)
+        # What the store has already need not wait for the others of the batch.
+        _end(store, [campaign for campaign in campaigns if campaign.is_finished])
         try:
             if missing:
                 _Loop(store, campaigns, options, observer).run()
@@ -212,6 +214,7 @@ class _Loop:
         self._claims.renew()
         if state.elsewhere:
             self._handle(core.SettledElsewhere(*self._claims.settled(list(state.elsewhere))), executor)
+        waiting = []
         for campaign in state.campaigns:
             if campaign.is_finished:
                 _end(self._store, [campaign])
@@ -220,6 +223,10 @@ class _Loop:
                 # A campaign that waits for its turn has no progress yet.
                 if progress.cells or campaign.finished:
                     self._store.set_progress(campaign.plan.id, progress.row())
+                else:
+                    waiting.append(campaign.plan.id)
+        if waiting:
+            self._store.set_waiting(waiting)
         open_ids = [campaign.plan.id for campaign in state.campaigns if not campaign.closed]
         if requests.stop_wanted(self._store, open_ids):
             self._events.put(core.Interrupted())
@@ -247,6 +254,8 @@ def _raise(error: BaseException) -> NoReturn:
     # The operating system's words, or the database's.
     words = getattr(error, "strerror", None) or getattr(error, "orig", None)
     cause = words or f"{type(error).__name__}: {error}"
+    if file := getattr(error, "filename", None):
+        cause = f"{cause} ({file})"
     raise TestbedError(
         f"the campaign stopped: {cause}; stored runs are kept, and the same command continues"
     ) from error

@@ -6,6 +6,7 @@ The inventory is written once `experiments.inventory` accepts it.
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -101,7 +102,7 @@ def import_lab(request: LabImportRequest, now_s: float) -> list[str]:
         lines.append(f"not used: {', '.join(unused)}")
     if ends is not None:
         lines.append(HostLease(ends).state(now_s))
-    return [*lines, f"next: ./backchannel testbed site --inventory {request.inventory}"]
+    return [*lines, f"next: ./backchannel testbed site --inventory {shlex.quote(str(request.inventory))}"]
 
 
 def _ssh(request: LabImportRequest, lent: LeasedLab) -> dict[str, Any]:

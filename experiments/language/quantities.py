@@ -73,7 +73,8 @@ Bytes = Annotated[int, quantity("bytes", above=0, most=2**62)]
 
 #: Names in a scenario become interface names and file names.
 LONGEST_NAME = 40
-Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$", max_length=LONGEST_NAME)]
+NAME = r"^[a-z][a-z0-9-]*$"
+Name = Annotated[str, Field(pattern=NAME, max_length=LONGEST_NAME)]
 
 
 class Model(BaseModel):

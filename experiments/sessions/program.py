@@ -11,6 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from experiments import exits
 from testbed.errors import TestbedError
 from testbed.report import SessionHost
 
@@ -100,10 +101,9 @@ class ForegroundProcess:
     def wait(self, timeout_s: float) -> int | None:
         """Its exit status; None if it still runs after that time. A signal counts as 128 and its number."""
         try:
-            status = self._process.wait(timeout_s)
+            return exits.of_process(self._process.wait(timeout_s))
         except subprocess.TimeoutExpired:
             return None
-        return status if status >= 0 else 128 - status
 
     def end(self) -> None:
         """Ends it: SIGTERM, then SIGKILL. What it left in the background ends with the cell."""

@@ -62,11 +62,12 @@ def read(path: Path) -> OwnFile:
 
 @contextmanager
 def placed(source: Path, files: Sequence[OwnFile]) -> Iterator[None]:
-    """The files in a source tree, which is as before at the end.
+    """The files in a source tree, which is as before at the end. What a killed build left in it is removed first.
 
     Raises:
         BadRequest: Linux has a file of that name.
     """
+    _remove_left(source)
     for file in files:
         if (source / file.folder / file.file).exists():
             raise BadRequest(f"Linux has a file {file.folder}/{file.file}; give yours another name")
@@ -74,16 +75,36 @@ def placed(source: Path, files: Sequence[OwnFile]) -> Iterator[None]:
     before = {path: (path.read_text(), path.stat()) for path in makefiles.values()}
     try:
         for file in files:
-            (source / file.folder / file.file).write_text(file.text)
+            # First, because it names what a build that is killed leaves.
             with makefiles[file.folder].open("a") as makefile:
                 makefile.write(f"obj-y += {file.file.removesuffix('.c')}.o {_MARK}\n")
+            (source / file.folder / file.file).write_text(file.text)
         yield
     finally:
         for path, (text, status) in before.items():
-            path.write_text(text)
-            os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+            _replace(path, text, status)
         for file in files:
             (source / file.folder / file.file).unlink(missing_ok=True)
+
+
+def _remove_left(source: Path) -> None:
+    for folder, *_ in _KINDS.values():
+        makefile = source / folder / "Makefile"
+        lines = makefile.read_text().splitlines(keepends=True)
+        left = [line for line in lines if line.endswith(f"{_MARK}\n")]
+        for line in left:
+            (source / folder / f"{line.split()[2].removesuffix('.o')}.c").unlink(missing_ok=True)
+        if left:
+            _replace(makefile, "".join(line for line in lines if line not in left))
+
+
+def _replace(path: Path, text: str, status: os.stat_result | None = None) -> None:
+    """Writes a file, with its times of before, whole or not at all."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text)
+    if status is not None:
+        os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.replace(path)
 
 
 def errors(said: str, files: Sequence[Path]) -> str:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 
@@ -11,9 +14,11 @@ import pytest
 
 from testbed import node_binary
 from tests.support.only_run import only_run
+from tests.support.waiting import wait_until
 from web.app import create_app
 
-pytestmark = [pytest.mark.slow("records a Mininet script"), pytest.mark.emulated]
+pytestmark = pytest.mark.emulated
+records = pytest.mark.slow("records a Mininet script")
 
 SCRIPT = node_binary.ROOT / "tests/support/mininet_recorded.py"
 PAGE_BYTES = 500_000
@@ -29,6 +34,7 @@ def script(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@records
 def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
     (tmp_path / "page").write_bytes(bytes(PAGE_BYTES))
     done = script(tmp_path)
@@ -62,8 +68,45 @@ def test_a_scripts_lines_are_kept_as_a_run(tmp_path: Path) -> None:
     assert values["latency_p95", ping] - values["latency_p50", ping] > 0.001
 
 
+@records
 def test_a_network_without_emulated_lines_is_not_recorded(tmp_path: Path) -> None:
     (tmp_path / "page").write_bytes(b"")
     done = script(tmp_path, "plain")
     assert "there is nothing to record: this network has no emulated link; create it with link=Line" in done.stderr
     assert not (tmp_path / "kept").exists()
+
+
+#: Captures in the namespace of its own process, and waits to be killed.
+CAPTURING = """
+import os, subprocess, sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from experiments.mininet_run import _Captures
+subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+end = SimpleNamespace(name="lo", node=SimpleNamespace(name="h1", pid=os.getpid()))
+line = SimpleNamespace(spec=SimpleNamespace(directions=lambda: []), intf1=end, intf2=SimpleNamespace(**vars(end)))
+line.intf2.name = "lo"
+captures = _Captures([line], 96, Path(sys.argv[1]))
+print(*(capture._process.pid for _, capture in captures._running), flush=True)
+time.sleep(600)
+"""
+
+
+def test_captures_end_with_a_script_that_is_killed(tmp_path: Path) -> None:
+    path = f"{node_binary.ROOT}:{sysconfig.get_path('purelib')}:/usr/lib/python3/dist-packages"
+    script = subprocess.Popen(
+        ["unshare", "--net", "--", sys.executable, "-c", CAPTURING, str(tmp_path)], stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path, "BACKCHANNEL_NODE": node_binary.path()},
+    )  # fmt: skip
+    assert script.stdout is not None
+    pids = [int(word) for word in script.stdout.readline().split()]
+    assert len(pids) == 2
+    try:
+        # unshare replaces itself by the script.
+        script.kill()
+        script.wait()
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of the captures", 20)
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 from ansible.errors import AnsibleError
 from ansible_collections.backchannel.testbed.plugins.plugin_utils import checkout
 
@@ -64,13 +66,14 @@ class CallbackModule(CallbackBase):
             return message  # as Ansible words it
         from testbed.tunnels import CHOSEN_BY_SSH, Login, meaning
 
-        known = host.get("ansible_ssh_common_args", "").partition("UserKnownHostsFile=")[2].partition(" ")[0]
+        options = shlex.split(host.get("ansible_ssh_common_args", ""))
+        known = [word.partition("=")[2].strip('"') for word in options if word.startswith("UserKnownHostsFile=")]
         login = Login(
             address=host.get("ansible_host", "its address"),
             port=host.get("ansible_port", 22),
             user=host.get("ansible_user", CHOSEN_BY_SSH),
             key=host.get("ansible_ssh_private_key_file", CHOSEN_BY_SSH),
-            known=known or "known_hosts",
+            known=known[0] if known else "known_hosts",
             enter="enter its public half there, by 'ssh-copy-id' or by hand",
         )
         return meaning(message, login)

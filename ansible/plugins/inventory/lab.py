@@ -87,7 +87,7 @@ class InventoryModule(BaseInventoryPlugin):
             sets = lab.placements(lab_inventory, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
-        namespaces, jump = lab_processes(), tunnels.jump_command(lab_inventory.ssh_options())
+        namespaces, ssh_options = lab_processes(), ssh_words(lab_inventory, tunnels)
         for group in lab.HARDWARE_GROUPS.values():
             inventory.add_group(group)
         for placed in sets.values():
@@ -106,7 +106,7 @@ class InventoryModule(BaseInventoryPlugin):
                     **topology_vars,
                     "backchannel_kinds": interface_kinds(name, groups, topology_vars),
                     "backchannel_lines": [interface for _, interface in lab.serial_lines(lab_inventory, [name])],
-                    **connection_vars(lab_inventory, placed.hosts[name], namespaces, jump),
+                    **connection_vars(lab_inventory, placed.hosts[name], namespaces, ssh_options),
                     **lab.host_variables(lab_inventory, name),
                 }
                 for variable, group in lab.HARDWARE_GROUPS.items():
@@ -128,8 +128,19 @@ def lab_processes():
     return json.loads(Path(known).read_text()) if known else {}
 
 
-def connection_vars(inventory, host, namespaces, jump):
-    """Variables of the connection to a host; `jump` is ssh's ProxyCommand, or None."""
+def ssh_words(inventory, tunnels):
+    """Options of ssh for known hosts and the host in between, as a shell would read them."""
+    options, known_hosts = [], inventory.resolved(inventory.file.ssh.known_hosts)
+    if known_hosts is not None:
+        options.append(tunnels.known_hosts_option(known_hosts))
+    jump = tunnels.jump_command(inventory.ssh_options())
+    if jump is not None:
+        options.append(f"ProxyCommand={jump}")
+    return " ".join(f"-o {shlex.quote(option)}" for option in options)
+
+
+def connection_vars(inventory, host, namespaces, ssh_options):
+    """Variables of the connection to a host."""
     if inventory.file.connection == "namespace":
         where = f"pid:{namespaces[host.name]}" if host.name in namespaces else host.name
         # Namespaces share their machine's clock.
@@ -156,11 +167,6 @@ def connection_vars(inventory, host, namespaces, jump):
         public = Path(f"{inventory.resolved(ssh.key)}.pub")
         if public.is_file():
             variables["agent_keys"] = [public.read_text().strip()]
-    arguments = []
-    if ssh.known_hosts is not None:
-        arguments.append(f"-o UserKnownHostsFile={inventory.resolved(ssh.known_hosts)}")
-    if jump is not None:
-        arguments.append(f"-o {shlex.quote(f'ProxyCommand={jump}')}")
-    if arguments:
-        variables["ansible_ssh_common_args"] = " ".join(arguments)
+    if ssh_options:
+        variables["ansible_ssh_common_args"] = ssh_options
     return variables

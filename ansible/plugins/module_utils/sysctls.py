@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import HostError, read
 
+#: As sysctl(8) has it: a dot in the name of an interface, such as eth0.100, is a slash in that of a setting.
+SWAPPED = str.maketrans("./", "/.")
+
 
 def path_of(name):
     """The file of a sysctl."""
-    return "/proc/sys/" + name.replace(".", "/")
+    return "/proc/sys/" + name.translate(SWAPPED)
+
+
+def of_interface(protocol, interface, key):
+    """The name of a setting of an interface; the protocol is ipv4 or ipv6."""
+    return f"net.{protocol}.conf.{interface.translate(SWAPPED)}.{key}"
 
 
 def apply_sysctls(changes, originals, settings):

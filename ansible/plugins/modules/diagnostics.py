@@ -43,6 +43,7 @@ members:
   elements: str
 """
 
+import contextlib
 import io
 import os
 import subprocess
@@ -76,15 +77,27 @@ def apply(parameters, changes):
     if changes.check_mode:
         return {"members": []}
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with tarfile.open(path, "w:gz", compresslevel=3) as archive:
+    # A new file that nobody else can read or has prepared: its folder may be one in which everybody writes.
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz", compresslevel=3) as archive:
         for name, words in COMMANDS.items():
             add(archive, name, output(words))
         for folder in parameters["folders"]:
-            if os.path.lexists(folder):
-                archive.add(folder, arcname=folder.lstrip("/"), filter=without_devices)
-        members = archive.getnames()
-    os.chmod(path, 0o600)
-    return {"members": members}
+            for member in below(folder):
+                # A campaign that goes on removes files.
+                with contextlib.suppress(FileNotFoundError):
+                    archive.add(member, arcname=member.lstrip("/"), recursive=False, filter=without_devices)
+        return {"members": archive.getnames()}
+
+
+def below(path):
+    """A file or folder that exists, and everything in it."""
+    if os.path.lexists(path):
+        yield path
+    for folder, folders, files in os.walk(path):
+        yield from (os.path.join(folder, name) for name in sorted([*folders, *files]))
 
 
 def without_devices(entry):

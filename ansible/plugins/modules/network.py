@@ -192,6 +192,7 @@ from ansible_collections.backchannel.testbed.plugins.module_utils.interface_stat
 from ansible_collections.backchannel.testbed.plugins.module_utils.management import rejection_reasons
 from ansible_collections.backchannel.testbed.plugins.module_utils.sysctls import (
     apply_sysctls,
+    of_interface,
     path_of,
     restore_sysctl,
     restore_sysctls,
@@ -319,7 +320,7 @@ def expand(parameters, live, predicted):
         # The agent takes packets from the real interface, and the kernel receives them too. Its strict reverse-path
         # filter drops its copies because the route back leads over the TAP.
         if name not in predicted:
-            parameters["sysctls"][f"net.ipv4.conf.{name}.rp_filter"] = 1
+            parameters["sysctls"][of_interface("ipv4", name, "rp_filter")] = 1
         parameters["interfaces"] += [{"name": name}, {"name": tap, "tap": parameters["user"], "mac": mac, "mtu": mtu}]
     return {
         "interfaces": [interface["name"] for interface in parameters["interfaces"]],
@@ -363,7 +364,7 @@ def interface_commands(changes, originals, live, interface, parameters):
     if os.path.exists("/proc/sys/net/ipv6/conf/" + name) and not interface.get("address6"):
         for line in described(state, name, "inet6"):
             changes.add(f"{name}: {line}", "")
-        apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.disable_ipv6": 1})
+        apply_sysctls(changes, originals, {of_interface("ipv6", name, "disable_ipv6"): 1})
     if not tap:
         on = offloads_on(name)
         names = " ".join(on)
@@ -389,12 +390,12 @@ def ipv6_commands(changes, originals, state, interface, parameters):
         changes.add("" if line in after else f"{name}: {line}", "")
     for line in after:
         changes.add("", "" if line in before else f"{name}: {line}")
-    setting = f"net.ipv6.conf.{name}.disable_ipv6"
+    setting = of_interface("ipv6", name, "disable_ipv6")
     if not changes.check_mode:
         originals.record("sysctl " + setting, read(path_of(setting)).strip())
         # The kernel forgets all that the interface has.
         write_sysctl(setting, 1)
-    apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.{key}": value for key, value in QUIET.items()})
+    apply_sysctls(changes, originals, {of_interface("ipv6", name, key): value for key, value in QUIET.items()})
     if changes.check_mode:
         return []
     write_sysctl(setting, 0)
@@ -408,12 +409,12 @@ def keep_router_discovery(changes, originals, own):
     folder = "/proc/sys/net/ipv6/conf"
     names = set(os.listdir(folder)) - {"all", "default", "lo", *own} if os.path.isdir(folder) else set()
     for name in sorted(names):
-        of_interface = {key: (read(f"{folder}/{name}/{key}") or "").strip() for key in ("accept_ra", "forwarding")}
-        if of_interface["forwarding"] == "0" and of_interface["accept_ra"] == "1":
-            apply_sysctls(changes, originals, {f"net.ipv6.conf.{name}.accept_ra": 2})
-        elif of_interface["forwarding"] == "1" and not changes.check_mode:
+        found = {key: (read(f"{folder}/{name}/{key}") or "").strip() for key in ("accept_ra", "forwarding")}
+        if found["forwarding"] == "0" and found["accept_ra"] == "1":
+            apply_sysctls(changes, originals, {of_interface("ipv6", name, "accept_ra"): 2})
+        elif found["forwarding"] == "1" and not changes.check_mode:
             # The end of forwarding takes it from every interface.
-            originals.record(f"sysctl net.ipv6.conf.{name}.forwarding", "1")
+            originals.record("sysctl " + of_interface("ipv6", name, "forwarding"), "1")
 
 
 def record_interface(originals, live, name):
@@ -530,13 +531,13 @@ def restore_interfaces(changes, originals):
         if off and changes.add(f"{name}: offloads {names} off", f"{name}: offloads {names} on"):
             set_offloads(name, off, "on")
         forget_ipv6(changes, originals, live.state(name), original, name)
-        restore_sysctl(changes, originals, f"net.ipv6.conf.{name}.disable_ipv6")
+        restore_sysctl(changes, originals, of_interface("ipv6", name, "disable_ipv6"))
     restore_ipv6(changes, recorded, passed_s)
 
 
 def forget_ipv6(changes, originals, state, original, name):
     """Removes what this module and agents gave an interface over IPv6, with the settings that kept it quiet."""
-    setting = f"net.ipv6.conf.{name}.disable_ipv6"
+    setting = of_interface("ipv6", name, "disable_ipv6")
     before, after = described(state, name, "inet6"), described(original, name, "inet6")
     if "sysctl " + setting in originals.values and (read(path_of(setting)) or "").strip() == "0" and before != after:
         for line in before:
@@ -544,7 +545,7 @@ def forget_ipv6(changes, originals, state, original, name):
         if not changes.check_mode:
             write_sysctl(setting, 1)
     for key in QUIET:
-        restore_sysctl(changes, originals, f"net.ipv6.conf.{name}.{key}")
+        restore_sysctl(changes, originals, of_interface("ipv6", name, key))
 
 
 def restore_ipv6(changes, recorded, passed_s):

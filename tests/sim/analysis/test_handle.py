@@ -261,7 +261,9 @@ def test_a_page_draws_what_the_command_draws(results: Path) -> None:
                     assert len(entry["x"]) == line.points.height
 
 
-def test_a_campaign_is_run_from_a_script(tmp_path: Path) -> None:
+def test_a_campaign_is_run_from_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The place of a team's artefacts, which does not go with a folder.
+    monkeypatch.setenv("BACKCHANNEL_ARTEFACTS", "s3://team/results")
     text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
         "duration: 6", "duration: 3"
     )
@@ -269,7 +271,7 @@ def test_a_campaign_is_run_from_a_script(tmp_path: Path) -> None:
     with OpenResults.open(tmp_path / "results", create=True) as s:
         ran = s.run_campaign(tmp_path / "small.yaml", "repetitions=1")
         assert (ran.row.name, ran.row.valid) == ("small", 2)
-        with pytest.raises(AnalysisError, match=r"small.yaml failed: .*repetitions"):
+        with pytest.raises(AnalysisError, match=r"small.yaml failed: [^{]*repetitions[^}]*$"):
             s.run_campaign(tmp_path / "small.yaml", "repetitions=none")
 
 

@@ -33,6 +33,8 @@ QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
         (["show", "droptail"], 0), (["show", "dropttail"], 2), (["list", "polices"], 2), (["plan"], 2),
         (["plan", QUICKSTART, "--nonsense"], 2), (["plan", QUICKSTART, "--set", "stack=cubc"], 2),
         (["plan", "no-such.yaml"], 2), (["plan", "."], 2), (["validate", QUICKSTART, "no-such.yaml"], 2),
+        (["kernel", "build", "--source", ".", "--version", "6.12"], 2),
+        (["line", "cable-500-10", "--client", "a", "--server", "b", "--results", "postgresql://u@none/lab"], 2),
         (["no-such-command"], 2), (["serve", "--host", "0.0.0.0"], 2), (["serve", "--token-file", "no-such-file"], 2),
     ],
 )  # fmt: skip

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -202,6 +203,36 @@ def test_pip_and_cargo_work_side_by_side(builder: Path) -> None:
     executable(environment / "python", "exit 1")
     done = call(builder, "list")
     assert (done.returncode, "cannot install the Python packages" in done.stderr) == (3, True)
+
+
+def test_of_two_commands_in_a_fresh_checkout_one_makes_the_environment(builder: Path) -> None:
+    shutil.rmtree(builder / ".venv")
+    tools = builder.parent / "bin"
+    for tool in ("sleep", "flock", "nice"):
+        (tools / tool).symlink_to(f"/usr/bin/{tool}")
+    (builder / "target/release").mkdir(parents=True)
+    executable(builder / "target/release/backchannel-node", "")
+    for name in ("mnexec", "tcpdump", "ip", "ethtool", "ifconfig", "ping", "ssh"):
+        (tools / name).symlink_to("/bin/true")
+    inside = f"""
+        [ "$2" = pip ] || {{ echo "ran $*"; exit 0; }}
+        echo begins >>"{builder}/pip"
+        sleep 2
+        echo ends >>"{builder}/pip"
+        """
+    executable(builder / "inside", inside)
+    make = f"""
+        [ "$2" = venv ] || {{ echo "Python 3.13.0"; exit 0; }}
+        sleep 1
+        mkdir -p "$3/bin" "$3/lib/python3.13/site-packages"
+        cp "{builder}/inside" "$3/bin/python"
+        """
+    executable(tools / "python3.13", make)
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(lambda _: call(builder, "list"), range(2)))
+    assert [(done.returncode, done.stdout) for done in both] == [(0, "ran -m experiments list\n")] * 2, both
+    assert (builder / "pip").read_text() == "begins\nends\n"
+    assert sum("another command is installing Python packages" in done.stderr for done in both) == 1
 
 
 def test_a_profile_guided_build_counts_then_trains_then_optimises(builder: Path) -> None:

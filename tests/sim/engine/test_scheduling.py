@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.engine import batch as select, core
+from experiments.engine import batch as select, core, scheduling
 from experiments.engine.core import JobLost
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.executors import Post, this_machine
@@ -377,6 +377,32 @@ def test_a_batch_makes_shared_runs_once_and_the_longest_first(tmp_path: Path, mo
     assert states(tmp_path) == {"short": "complete", "shares": "complete", "long": "complete"}
     again = run_batch(tmp_path, [short, shares, long])
     assert [(entry.reused, entry.landed) for entry in again] == [(4, 0)] * 3
+
+
+def test_campaigns_of_a_batch_say_that_they_wait_and_complete_ones_do_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short, shares, long = batch(tmp_path)
+    run_batch(tmp_path, [shares])
+    monkeypatch.setattr(scheduling, "STORE_INTERVAL_S", 0.0)
+    seen: list[dict[str, tuple[str, bool]]] = []
+    real = Worker.run
+
+    def watched(self: Worker, run: Run, attempt: int, folder: Path) -> Finish:
+        def look() -> bool:
+            with Store.open(tmp_path / "results") as store:
+                rows = {row.name: (row.state, "updated" in row.progress) for row in store.campaigns()}
+            seen.append(rows)
+            return rows["short"][1]
+
+        if run.id in set(long.run_ids):
+            wait_until(look, "a sign of life of the campaign that waits", 20.0)
+        return real(self, run, attempt, folder)
+
+    monkeypatch.setattr(Worker, "run", watched)
+    run_batch(tmp_path, [short, shares, long])
+    assert seen[0]["shares"] == ("complete", False)
+    assert seen[-1]["short"] == ("running", True)
 
 
 def test_every_campaign_that_asks_for_a_run_hears_of_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

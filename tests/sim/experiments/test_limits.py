@@ -45,6 +45,11 @@ JOBS = {
     "panic": ("raise PanicException('index 3 of 2')", 2, f"{DEFECT}PanicException: index 3 of 2; please report it"),
     "defect": ("{}['x']", 2, f"{DEFECT}KeyError: 'x'; please report it"),
     "abort": (ABORT.format("lost"), 2, "reading it was ended by SIGABRT: lost"),
+    "killed": (
+        "import os; os.kill(os.getpid(), 9)", 2,
+        "reading it was ended by SIGKILL, which the kernel sends when the machine's memory runs out: free some, or "
+        "import a shorter capture (editcap -c)",
+    ),
     "sentence": ("raise ImportProblem('no TCP in x')", 2, "no TCP in x"),
     "status": ("print('interrupted', file=sys.stderr); sys.exit(130)", 130, "interrupted"),
 }  # fmt: skip

@@ -205,6 +205,24 @@ exit 0
 
 
 @pytest.mark.emulated
+def test_an_interface_with_a_dot_in_its_name_is_taken_and_restored() -> None:
+    parameters = {
+        "interfaces": [{"name": "eth1.7", "address": "10.1.0.1/24"}], "neighbours": [], "routes": [],
+        "queues": [{"link": "line", "tap": "bq-line", "interface": "eth1.7"}],
+    }  # fmt: skip
+    out = on_host(
+        f"""
+ip link add eth1.7 type veth peer name far7; ip link set eth1.7 up
+shown() {{ cat /proc/sys/net/ipv6/conf/eth1.7/disable_ipv6 /proc/sys/net/ipv4/conf/eth1.7/rp_filter; }}
+shown; network '{json.dumps(parameters)}'; shown; network "$absent"; shown
+"""
+    )
+    before, taken, restored = out.split("changed\n")
+    assert taken.split() == ["1", "1"]
+    assert restored == before
+
+
+@pytest.mark.emulated
 def test_an_interface_that_was_down_is_down_again() -> None:
     out = on_host(
         'ip link set eth1 down; state >/run/before; network; network "$absent"; state >/run/after\n'

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -115,3 +116,35 @@ def test_another_mtu_is_named_but_not_that_of_a_line_without_header(monkeypatch:
         "interface eth1 has an MTU of 9000 bytes instead of 1500; run 'ip link set eth1 mtu 1500'"
     )
     assert fitness.mtu({"mtu": 0, "take": ["eth1"]}) == []
+
+
+def test_diagnostics_are_complete_beside_a_campaign_and_nobody_elses_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = collection_module("modules.diagnostics")
+    monkeypatch.setattr(module, "COMMANDS", {})
+    folder, archive = tmp_path / "run", tmp_path / "collected.tar.gz"
+    (folder / "captures").mkdir(parents=True)
+    for name in ("a.log", "captures/b.pcap", "captures/c.pcap"):
+        (folder / name).write_text(name)
+    archive.touch(0o644)
+    (tmp_path / "prepared").hardlink_to(archive)
+    real = tarfile.TarFile.gettarinfo
+
+    def beside_a_campaign(self: tarfile.TarFile, name: str, *others: Any) -> tarfile.TarInfo:
+        if name.endswith("b.pcap"):
+            Path(name).unlink()
+        return real(self, name, *others)
+
+    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", beside_a_campaign)
+    changes = SimpleNamespace(check_mode=False)
+    found = module.apply({"path": str(archive), "folders": [str(folder), str(tmp_path / "none")]}, changes)
+    top = str(folder).lstrip("/")
+    assert found["members"] == [top, f"{top}/a.log", f"{top}/captures", f"{top}/captures/c.pcap"]
+    with tarfile.open(archive) as opened:
+        assert opened.getnames() == found["members"]
+        content = opened.extractfile(f"{top}/captures/c.pcap")
+        assert content is not None
+        assert content.read() == b"captures/c.pcap"
+    assert archive.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "prepared").stat().st_size == 0

@@ -16,6 +16,7 @@ import pytest
 from testbed import node_binary
 from testbed.collection import link_collection
 from tests.support.ansible_lab import HOSTS, write_yaml
+from tests.support.command_line import backchannel
 from tests.support.labs import changed
 from tests.unit.physical.test_sets import pair
 
@@ -79,7 +80,7 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
     hosts = {
         name: {**host, "address": f"192.0.2.{number}"} for number, (name, host) in enumerate(HOSTS["hosts"].items())
     }
-    ssh = {"key": "lab_key", "known_hosts": "lab_known", "user": "ann", "agent_user": "bob"}
+    ssh = {"key": "lab_key", "known_hosts": "lab known", "user": "ann", "agent_user": "bob"}
     path = write_yaml(lab_files.with_name("ssh.yml"), {**HOSTS, "connection": "ssh", "ssh": ssh, "hosts": hosts})
     hostvars = listed(path)["_meta"]["hostvars"]["r"]
     assert (hostvars["ansible_host"], hostvars["ansible_user"], hostvars["ansible_become"]) == (
@@ -88,9 +89,15 @@ def test_ssh_hosts_are_reached_as_the_file_says(lab_files: Path) -> None:
         True,
     )
     assert hostvars["ansible_ssh_private_key_file"] == str(path.with_name("lab_key"))
-    assert str(path.with_name("lab_known")) in hostvars["ansible_ssh_common_args"]
+    known = path.with_name("lab known")
+    assert shlex.split(hostvars["ansible_ssh_common_args"]) == ["-o", f'UserKnownHostsFile="{known}"']
     # Every role with a variable for the agent's account.
     assert {hostvars[name] for name in ("agent_user", "capture_user", "interfaces_user")} == {"bob"}
+
+
+@pytest.mark.parametrize("locale", ["C", "xx_YY.UTF-8"])
+def test_playbooks_run_in_any_locale(lab_files: Path, locale: str) -> None:
+    backchannel("testbed", "site", "--inventory", lab_files, "--list-hosts", LC_ALL=locale, status=0)
 
 
 def test_sets_of_hosts_a_hosts_variables_and_a_host_in_between(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from analysis.store import Store
 from experiments.engine import batch_system
-from experiments.engine.batch_system import Jobs, cluster_of, variables
+from experiments.engine.batch_system import Jobs, cluster_of, serve, variables
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language import source
@@ -26,6 +26,9 @@ from testbed import node_binary
 from testbed.errors import BadRequest, Unavailable
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import wait_until
+
+#: A program that takes a job.
+SLOW = "#!/bin/sh\necho 'Submitted batch job 7'\n"
 
 
 @contextmanager
@@ -86,6 +89,34 @@ def test_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(Unavailable, match="pip install dask-jobqueue"):
         cluster_of(Jobs("slurm", 1, 1, "1GB"))
+
+
+def test_a_machine_without_the_batch_systems_program_gets_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(Unavailable, match="'sbatch', by which slurm takes jobs, is not on this machine"):
+        serve(Jobs("slurm", 1, 1, "1GB", interface="lo"), lambda address: None)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_batch_system_that_takes_no_job_is_named_and_signals_end_the_wait(tmp_path: Path, number: int) -> None:
+    refuses = number == signal.SIGTERM
+    program = tmp_path / "sbatch"
+    program.write_text("#!/bin/sh\necho 'sbatch: error: invalid account' >&2\nexit 1\n" if refuses else SLOW)
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    words = [sys.executable, "-m", "experiments", "dask", "jobs", "--system", "slurm", "--interface", "lo"]
+    with (tmp_path / "log").open("w") as out:
+        process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, env=environment)
+    log = tmp_path / "log"
+    wait_until(lambda: "scheduler at" in log.read_text() or process.poll() is not None, "the scheduler", 120)
+    if not refuses:
+        process.send_signal(number)
+    assert process.wait(60) == (1 if refuses else 0), log.read_text()
+    assert "Traceback" not in log.read_text()
+    assert ("slurm took no job" in log.read_text()) == refuses
+    assert ("invalid account" in log.read_text()) == refuses
 
 
 def test_a_job_gets_only_what_it_needs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -355,3 +356,19 @@ def test_one_of_two_processes_keeps_the_cpus_awake(tmp_path: Path, monkeypatch: 
     beats(second, 3)
     assert len(Held.holders) == 1
     second.close()
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 10), (15, 15)])
+def test_analysis_has_a_lower_priority_and_raises_none_that_is_lower_already(before: int, after: int) -> None:
+    found = []
+
+    def analyse() -> None:
+        thread = threading.get_native_id()
+        os.setpriority(os.PRIO_PROCESS, thread, max(before, os.getpriority(os.PRIO_PROCESS, thread)))
+        pool._lower_priority()
+        found.append(os.getpriority(os.PRIO_PROCESS, thread))
+
+    analyst = threading.Thread(target=analyse)
+    analyst.start()
+    analyst.join()
+    assert found == [after]

@@ -253,6 +253,31 @@ def test_a_lease_ends_when_its_controller_is_silent(tmp_path: Path, monkeypatch:
     lease.take("another", 5)
 
 
+def test_nobody_gets_a_node_before_what_an_expired_holder_had_started_has_ended(tmp_path: Path) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+    order: list[str] = []
+
+    def end_everything() -> None:
+        begun.set()
+        assert may_end.wait(60)
+        order.append("all ended")
+
+    lease = Lease(tmp_path / "held", end_everything)
+    lease.take("somebody", 0.01)
+    assert begun.wait(60)
+
+    def take() -> None:
+        lease.take("another", 60)
+        order.append("taken")
+
+    other = threading.Thread(target=take, daemon=True)
+    other.start()
+    other.join(0.2)
+    may_end.set()
+    other.join(60)
+    assert order == ["all ended", "taken"]
+
+
 @pytest.mark.parametrize(("holder", "lease_s"), [("", 5), ("somebody", 0), ("somebody", 1e9)])
 def test_a_lock_needs_a_holder_and_a_lease(tmp_path: Path, holder: str, lease_s: float) -> None:
     with pytest.raises(AgentError, match="a lock needs a holder"):

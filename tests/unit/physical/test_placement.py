@@ -231,6 +231,10 @@ def test_the_ssh_command() -> None:
     assert "StrictHostKeyChecking=yes" in words
     assert "BatchMode=yes" in words
     assert "UserKnownHostsFile=/known" in words
+    # ssh takes several files, divided by blanks.
+    blanks = SshOptions("backchannel", Path("/my key"), Path("/my lab/known"))
+    words = ssh_command(blanks, "192.0.2.1", 2200, Path("/c"), Path("/s"))
+    assert {'UserKnownHostsFile="/my lab/known"', "/my key"} <= set(words)
 
 
 @pytest.mark.parametrize(

@@ -146,3 +146,21 @@ def test_a_name_that_is_close_to_a_campaign_is_suggested(tmp_path: Path) -> None
     (tmp_path / "quickstart").write_text("name: [\n")
     assert "asym-fig4: good" in done.stdout
     assert "quickstart:" in backchannel("validate", tmp_path / "quickstart").stderr
+
+
+def test_a_user_whose_cache_cannot_be_written_has_commands_without_mininet(monkeypatch: pytest.MonkeyPatch) -> None:
+    from distribution.package import command
+
+    def refused(_: Path) -> None:
+        raise PermissionError(13, "Permission denied", "/nonexistent")
+
+    def begun(_: str) -> None:
+        raise SystemExit(0)
+
+    monkeypatch.setattr(command, "show_mininet", refused)
+    monkeypatch.setattr("importlib.import_module", begun)
+    for name in ("PATH", "BACKCHANNEL_ROOT"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))
+    monkeypatch.setattr(sys, "argv", ["backchannel", "list"])
+    with pytest.raises(SystemExit):
+        command.main()

@@ -11,7 +11,7 @@ import pytest
 
 from analysis.store import Store, StoreError
 from testbed.errors import TestbedError
-from testbed.local_folders import PREFIX, ScratchFolder, private_folder, runtime_folder, sweep
+from testbed.local_folders import PREFIX, ScratchFolder, private_folder, runtime_folder, shared_parent_folder, sweep
 from tests.conftest import backchannel
 
 HOLDS = """
@@ -115,3 +115,15 @@ def test_a_store_refuses_a_prepared_folder(monkeypatch: pytest.MonkeyPatch, tmp_
     (tmp_path / f"backchannel-{os.geteuid()}").mkdir(mode=0o755)
     with pytest.raises(StoreError, match="is open to other users"):
         Store.open("postgresql://nobody@127.0.0.1:9/none", str(tmp_path / "artefacts"))
+
+
+def test_a_machine_without_a_temporary_directory_gets_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr("tempfile.gettempdir", full)
+    with pytest.raises(TestbedError, match="no folder can be created in .*: No usable temporary directory"):
+        ScratchFolder()
+    with pytest.raises(TestbedError, match="no folder for temporary files: No usable temporary directory"):
+        shared_parent_folder()
+    assert sweep() == 0

@@ -67,6 +67,21 @@ def test_a_tree_has_the_files_only_during_the_build(tmp_path: Path) -> None:
     assert [(path.read_text(), path.stat().st_mtime_ns) for path in makefiles] == before
 
 
+def test_what_a_killed_build_left_is_removed_and_its_name_is_free_again(tmp_path: Path) -> None:
+    tree = source(tmp_path / "tree")
+    control = own_code.read(written(tmp_path, "tcp_mine.c", CONTROL))
+    qdisc = own_code.read(written(tmp_path, "sch_mine.c", QDISC))
+    killed = own_code.placed(tree, [control])
+    killed.__enter__()
+    with own_code.placed(tree, [qdisc]):
+        assert not (tree / "net/ipv4/tcp_mine.c").exists()
+        assert (tree / "net/ipv4/Makefile").read_text() == "obj-y := a.o\n"
+    with own_code.placed(tree, [control]):
+        assert (tree / "net/ipv4/tcp_mine.c").read_text() == CONTROL
+    assert (tree / "net/ipv4/Makefile").read_text() == "obj-y := a.o\n"
+    del killed
+
+
 def test_a_name_that_linux_has_is_refused_and_its_file_stays(tmp_path: Path) -> None:
     tree = source(tmp_path / "tree")
     file = own_code.read(written(tmp_path, "tcp_vegas.c", CONTROL))

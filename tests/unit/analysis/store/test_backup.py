@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import resource
 import shutil
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from analysis.store import Store, StoreError, StoreFailed, StorePlaceError, backup
+from analysis.store import Store, StoreDamaged, StoreError, StoreFailed, StorePlaceError, backup
 from analysis.verifying import verify
 from tests.unit.analysis.store.conftest import POSTGRESQL, begin, pending_run
 
 pytestmark = pytest.mark.skipif(POSTGRESQL is not None, reason="a PostgreSQL server has tools of its own")
+
+
+#: Size of a file for which `full_disk` has no room; a small database is smaller.
+FULL_BYTES = 4 << 20
+
+
+@contextmanager
+def full_disk(most_bytes: int = FULL_BYTES - 1) -> Iterator[None]:
+    """No file of this process can become larger."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def values(folder: Path) -> dict[str, float]:
@@ -50,14 +67,14 @@ def test_a_run_that_is_replaced_during_the_copy_has_its_new_rows_and_files(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commit(store, "r00", 1.0)
-    copytree = shutil.copytree
+    copy2 = shutil.copy2
 
-    def replaced_before(source: Path, target: Path, **more: Any) -> Any:
-        monkeypatch.setattr("analysis.store.backup.shutil.copytree", copytree)
+    def replaced_before(source: Path, target: Path) -> Any:
+        monkeypatch.setattr("analysis.store.backup.shutil.copy2", copy2)
         commit(store, "r00", 5.0, b"newer", replaces=True)
-        return copytree(source, target, **more)
+        return copy2(source, target)
 
-    monkeypatch.setattr("analysis.store.backup.shutil.copytree", replaced_before)
+    monkeypatch.setattr("analysis.store.backup.shutil.copy2", replaced_before)
     assert backup.copy_store(store.folder, tmp_path / "saved").damaged == {}
     assert values(tmp_path / "saved") == {"r00": 5.0}
 
@@ -94,12 +111,41 @@ def test_a_damaged_run_is_named_and_the_others_are_copied(store: Store, tmp_path
     assert (tmp_path / "saved/runs/r0/r01/captures/a.pcap").read_bytes() == b"abc"
 
 
+def test_a_full_disk_is_not_taken_for_damage_and_the_same_call_continues(store: Store, tmp_path: Path) -> None:
+    commit(store, "r00", 1.0, bytes(FULL_BYTES))
+    with full_disk(), pytest.raises(StoreFailed, match=r"r0/r00 cannot be written: File too large"):
+        backup.copy_store(store.folder, tmp_path / "saved")
+    assert not (tmp_path / "saved/results.sqlite").exists()
+    assert backup.copy_store(store.folder, tmp_path / "saved") == backup.Copy(1, {})
+
+
+def test_a_full_disk_does_not_leave_out_files_of_failed_attempts(store: Store, tmp_path: Path) -> None:
+    failed = store.staging_folder("r00")
+    (failed / "agent.log").write_bytes(bytes(FULL_BYTES))
+    store.note_failure("r00", 1, "it went wrong", failed)
+    with full_disk(), pytest.raises(OSError, match="File too large"):
+        backup.copy_store(store.folder, tmp_path / "saved")
+    backup.copy_store(store.folder, tmp_path / "saved")
+    assert (tmp_path / "saved/failed/r00/agent.log").stat().st_size == FULL_BYTES
+
+
+def test_a_full_disk_is_no_damage_of_the_database(store: Store, tmp_path: Path) -> None:
+    commit(store, "r00", 1.0)
+    with full_disk(4096), pytest.raises(StoreFailed, match=r"cannot be copied to .*: ") as error:
+        backup.copy_store(store.folder, tmp_path / "saved")
+    assert not isinstance(error.value, StoreDamaged)
+
+
+def test_a_place_where_no_folder_can_be_made_is_named(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorePlaceError, match=r"file/saved cannot be made: Not a directory"):
+        backup.copy_store(store.folder, tmp_path / "file/saved")
+
+
 def test_an_interrupted_copy_can_be_continued(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(store, "r00", 1.0)
     with monkeypatch.context() as patched:
-        patched.setattr(
-            "analysis.store.backup.shutil.copytree", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt)
-        )
+        patched.setattr("analysis.store.backup.shutil.copy2", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             backup.copy_store(store.folder, tmp_path / "saved")
     with pytest.raises(StorePlaceError, match="no results in"):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from analysis.store import Store, StoreError, StoreFailed, checksums
 from analysis.store.artefacts import LocalArtefacts
+from analysis.store.removal import UNDO_S
 from analysis.store.rows import NewCampaign
 from tests.unit.analysis.store.conftest import campaign_fields, pending_run
 
@@ -63,3 +66,14 @@ def test_everything_lands(store: Store) -> None:
     campaign = store.campaign("c1")
     assert campaign is not None
     assert (campaign.state, campaign.valid) == ("complete", 2)
+
+
+def test_a_deleted_campaign_that_is_imported_again_is_listed_and_stays(store: Store, clock: SimpleNamespace) -> None:
+    commit(store)
+    store.set_aside("c1", "deleted")
+    assert store.campaigns() == []
+    commit(store)
+    assert [row.id for row in store.campaigns()] == ["c1"]
+    clock.now_s += 2 * UNDO_S + time.time()
+    store.sweep()
+    assert store.run_ids("") == ["r00", "r01"]

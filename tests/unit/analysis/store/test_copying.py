@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store
+from analysis.store import Store, StoreError, StorePlaceError
 from analysis.store.copying import Copied, copy_campaign
 from analysis.store.rows import CampaignRow
 from tests.unit.analysis.store.conftest import begin, pending_run
@@ -54,3 +54,19 @@ def test_a_copy_of_invalid_runs_is_not_complete(store: Store, target: Store) -> 
     store.commit_run(pending_run(store, "r11", 1e6, problems=("line: late",)))
     assert copy_campaign(store, target, of(store)) == Copied(runs=4, copied=4)
     assert of(target).state == "incomplete"
+
+
+def test_a_campaign_that_runs_in_the_target_keeps_its_state(store: Store, target: Store) -> None:
+    begin(store)
+    begin(target)
+    with pytest.raises(StoreError, match="campaign demo is running in .*target: copy it when that has ended"):
+        copy_campaign(store, target, of(store))
+    assert of(target).state == "running"
+
+
+def test_a_store_is_not_copied_into_itself(store: Store) -> None:
+    begin(store)
+    store.commit_run(pending_run(store, "r00", 1e6, problems=("line: late",)))
+    with pytest.raises(StorePlaceError, match="it is the store that you copy from"):
+        copy_campaign(store, store, of(store))
+    assert of(store).state == "running"

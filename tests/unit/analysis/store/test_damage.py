@@ -187,3 +187,13 @@ def test_what_lands_between_two_reads_is_no_damage(store: Store, monkeypatch: py
     monkeypatch.setattr(Store, "_refuse_orphans", landed_meanwhile)
     assert {head.state for head in store.heads("c1")} == {"missing"}
     assert [row.value for row in store.values("c1")] == [1e6]
+
+
+def test_a_file_that_the_disk_cannot_read_is_one_of_the_findings(
+    store: Store, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bad_sector(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("analysis.store.damage.hashlib.file_digest", bad_sector)
+    assert [finding.reason for finding in found(store).findings] == [f"{CAPTURE} cannot be read (Input/output error)"]

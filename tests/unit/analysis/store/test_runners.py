@@ -73,15 +73,17 @@ def test_a_runner_is_gone_only_after_several_updates_were_missed() -> None:
 
 
 def test_a_campaign_that_reports_nothing_for_two_minutes_has_no_process(store: Store, clock: SimpleNamespace) -> None:
-    begin(store)
-    begin(store, id="c2")
+    for campaign_id in ("c1", "c2", "c3"):
+        begin(store, id=campaign_id)
     store.set_progress("c2", {"share": 0.5})
     clock.now_s = 1120.0
+    # It waits for its turn in a batch.
+    store.set_waiting(["c1"])
     assert requests.release_lost(store) == 0
     clock.now_s = 1120.5
-    assert requests.release_lost(store) == 1
-    # The first waits for its turn in a batch, and has reported nothing yet.
-    assert (state(store, "c1"), state(store, "c2")) == ("running", "incomplete")
+    # The process of the last was killed before it reported anything.
+    assert requests.release_lost(store) == 2
+    assert [state(store, campaign_id) for campaign_id in ("c1", "c2", "c3")] == ["running", "incomplete", "incomplete"]
 
 
 def test_the_latest_requests_to_run_are_listed_without_texts_and_cancels(store: Store) -> None:

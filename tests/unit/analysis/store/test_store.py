@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -9,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +28,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from analysis.results import ValueRow
 from analysis.store import PendingRun, Store, StoreError, StoreFailed, requests
+from analysis.store.artefacts import BEFORE
 from analysis.store.database import MIGRATIONS, revisions_of
 from analysis.store.documents import Documents
 from analysis.store.pulse import Pulse
@@ -533,6 +537,34 @@ def test_a_folder_of_a_live_process_of_another_host_is_kept(store: Store) -> Non
 
 
 @of_sqlite
+@of_sqlite
+@pytest.mark.parametrize("puts", [True, False])
+def test_a_result_keeps_its_files_if_its_replacement_is_killed_before_the_row(tmp_path: Path, puts: bool) -> None:
+    with Store.open(tmp_path / "results") as store:
+        store.commit_run(pending_run(store, "r00", 1.0))
+    if (child := os.fork()) == 0:
+        real = Path.rename
+
+        def killed(path: Path, target: Path) -> Path:
+            if not target.name.startswith(BEFORE):
+                if puts:
+                    real(path, target)
+                os.kill(os.getpid(), signal.SIGKILL)
+            return real(path, target)
+
+        with suppress(BaseException), Store.open(tmp_path / "results") as store:
+            pending = pending_run(store, "r00", 5.0)
+            (pending.folder / "captures/a.pcap").write_bytes(b"newer")
+            Path.rename = killed  # type: ignore[method-assign,assignment]
+            store.commit_run(pending, replaces=True)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with Store.open(tmp_path / "results") as store:
+        store.sweep()
+        assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
+        assert list((tmp_path / "results/incoming").iterdir()) == []
+
+
 def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id_now(store: Store) -> None:
     other = opened(store.folder.parent)
     theirs = other.staging_folder("r01")
