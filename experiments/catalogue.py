@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import replace
 from functools import cache
@@ -12,6 +11,7 @@ from experiments.language import registry
 from experiments.language.located import Source
 from experiments.language.problems import CampaignError
 from experiments.language.source import read
+from testbed.errors import nearest
 
 #: Contains the campaign files; each paper has a folder in it.
 FOLDER = Path(__file__).parent
@@ -41,7 +41,7 @@ def read_named(path: Path, trust_code: bool = False) -> Source:
     try:
         return read(path)
     except CampaignError as error:
-        near = found or difflib.get_close_matches(asked, names, n=1)
+        near = found or nearest(asked, names)
         hint = "no campaign of that name comes with Backchannel"
         if near:
             hint = f"did you mean {' or '.join(near)}? Those names come with Backchannel"
