@@ -54,7 +54,9 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     """
     names = {each.lower(): each for each in known}
     word = name.lower()
-    kin = [each for each in names if min(len(each), len(word)) >= 3 and (each.startswith(word) or word.startswith(each))]
+    kin = [
+        each for each in names if min(len(each), len(word)) >= 3 and (each.startswith(word) or word.startswith(each))
+    ]
     return [names[near] for near in difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.5)]
 
 
