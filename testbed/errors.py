@@ -49,8 +49,10 @@ def no_file(path: Path) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The name that an unknown one probably stands for, or none: one that begins with it ("min" for "min_fraction"), one
-    that it begins with ("simulator" for "sim"), or the one with the most letters in common.
+    """The name that an unknown one probably stands for, or none.
+
+    One that begins with it ("min" for "min_fraction"), one that it begins with ("simulator" for "sim"), or the one with
+    the most letters in common.
     """
     names = {each.lower(): each for each in known}
     word = name.lower()
