@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,22 @@ REPEAT = "repeat it: './backchannel run FILE --force --only ID'; an imported run
 
 class AnalysisError(Exception):
     """Something that was asked for does not exist, or cannot be read or written."""
+
+
+class RunsFailed(AnalysisError):
+    """Runs of a campaign failed or stayed invalid; the message has a line for each, with its id and the reasons."""
+
+
+def message_of(stderr: str) -> str | None:
+    """The error message of a command that was run with --json; None: it ended without one, for example at a limit.
+
+    Args:
+        stderr: what the command wrote, whose last line is the error (docs/json.md).
+    """
+    try:
+        return str(json.loads(stderr.strip().splitlines()[-1])["error"]["message"])
+    except (IndexError, KeyError, TypeError, ValueError):
+        return None
 
 
 def no_results(results: object) -> AnalysisError:

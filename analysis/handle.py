@@ -31,7 +31,7 @@ from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
 from analysis.counters import CountedRun
-from analysis.errors import REPEAT, AnalysisError, no_results, unknown
+from analysis.errors import REPEAT, AnalysisError, RunsFailed, message_of, no_results, unknown
 from analysis.figures import registry as figures
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
@@ -258,7 +258,8 @@ class OpenResults:
             force: repeats runs that the store has.
 
         Raises:
-            AnalysisError: the file is invalid, or a run failed or stayed invalid.
+            RunsFailed: a run failed or stayed invalid.
+            AnalysisError: the file is invalid.
         """
         words = [*node_binary.module("experiments"), "run", str(file), "--json"]
         words += [word for override in overrides for word in ("--set", override)] + ["--force"] * force
@@ -269,8 +270,17 @@ class OpenResults:
             environment["BACKCHANNEL_ARTEFACTS"] = self._artefacts
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
-            raise AnalysisError(f"{file} failed: {done.stderr.strip() or done.stdout.strip()}")
-        return self[json.loads(done.stdout)["campaign"]]
+            # A message about a file has its name.
+            if message := message_of(done.stderr):
+                raise AnalysisError(message)
+            if not done.stdout.startswith("{"):
+                raise AnalysisError(f"{file} failed: {done.stderr.strip()}")
+        campaign = self[json.loads(done.stdout)["campaign"]]
+        if done.returncode != 0:
+            members = [member for point in campaign.row.points for member in point.members if member.state != "valid"]
+            problems = self.store.last_problems([member.run_id for member in members])
+            raise RunsFailed("\n".join(f"run {run_id}: {'; '.join(reasons)}" for run_id, reasons in problems.items()))
+        return campaign
 
 
 class StoredCampaign:

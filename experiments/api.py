@@ -167,19 +167,6 @@ def import_command(files: Sequence[Path], label: str, memory_gb: float, time_s: 
     return [*command, *limits, f"--label={label}", f"--note={note}", "--json"]
 
 
-def import_error(stderr: str) -> str | None:
-    """The error message of a failed `import_command`; None: it ended without one, for example at a limit.
-
-    Args:
-        stderr: what the command wrote, whose last line is the error (docs/json.md).
-    """
-    lines = stderr.strip().splitlines()
-    try:
-        return str(json.loads(lines[-1])["error"]["message"])
-    except (IndexError, KeyError, TypeError, ValueError):
-        return None
-
-
 def imported_run(stdout: str) -> str:
     """The id of the run that a successful `import_command` made.
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+from analysis.errors import message_of
 from analysis.store import Store, StoreError
-from experiments.api import import_command, import_error, imported_run
+from experiments.api import import_command, imported_run
 
 #: Bytes of an upload with all its files, files of one, and imports that are listed.
 MOST_BYTES, MOST_FILES, MOST_LISTED = 1 << 30, 6, 50
@@ -259,7 +260,7 @@ def _read(results: str, files: list[Path], upload: Import) -> str:
             f"reading it takes longer than {LIMIT_S:g} s; ./backchannel import can take longer"
         ) from None
     if child.returncode != 0:
-        message = import_error(stderr) or "the reader ended without a message"
+        message = message_of(stderr) or "the reader ended without a message"
         # A visitor of the site has no options, an operator of the command line has.
         message = message.replace("; --", "; ./backchannel import --")
         # The visitor knows the file by its own name, and is shown no path of this machine.
