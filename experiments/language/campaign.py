@@ -313,7 +313,7 @@ class _Expansion:
         """The points of the sweep; a single point without swept values if the sweep has an error."""
         fixed = {same_field(path): look_up(values, path) for path in self._overridden if path and path[0] != SWEEP}
         before = len(self._problems)
-        expanded = combinations(sweep, fixed, self.report)
+        expanded = combinations(sweep, fixed, self.report, values)
         # The other fields are validated nevertheless.
         self._sweep_failed = len(self._problems) > before
         return [()] if self._sweep_failed else expanded
