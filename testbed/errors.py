@@ -59,7 +59,7 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     kin = [
         each for each in names if min(len(each), len(word)) >= 3 and (each.startswith(word) or word.startswith(each))
     ]
-    return [names[near] for near in difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.5)]
+    return [names[near] for near in difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.6)]
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
