@@ -197,7 +197,15 @@ class OpenResults:
             for state in ("", "archived")
             for row in self.store.campaigns(texts=True, set_aside=state, counted=False)
         ]
-        head = naming.found(campaigns, name)
+        try:
+            head = naming.found(campaigns, name)
+        except AnalysisError:
+            run_ids = self.store.run_ids(name) if name else []
+            row = self.store.run(run_ids[0]) if len(run_ids) == 1 else None
+            if row is None:
+                raise
+            names = " and ".join(campaign.name for campaign in row.campaigns)
+            raise AnalysisError(f"unknown campaign '{name}': this is a run of {names or 'no campaign'}") from None
         row = self.store.campaign(head.id)
         if row is None:
             # A damaged index does not find what a list has.
@@ -212,7 +220,8 @@ class OpenResults:
         """
         run_ids = self.store.run_ids(name)
         if not run_ids:
-            campaign = next((row.name for row in self.store.campaigns() if name in (row.id, row.name)), "")
+            rows = self.store.campaigns(counted=False)
+            campaign = name if any(row.name == name or (name and row.id.startswith(name)) for row in rows) else ""
             why = "this is a campaign" if campaign else "no id begins with it"
             listing = " ".join(filter(None, ("./backchannel runs", campaign)))
             raise AnalysisError(f"unknown run '{name}': {why}; {listing} lists runs with their ids")
