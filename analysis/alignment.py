@@ -11,7 +11,7 @@ uncertainty.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,17 @@ class Aligned:
 
 #: The alignment of a single capture.
 ALONE = Aligned({0: Alignment(0, 0, 0, "its clock is the reference")}, {})
+
+
+def unshifted(aligned: Aligned) -> Aligned:
+    """The same captures with their clocks as they are, which the sentences say."""
+    files = {
+        number: replace(file, shift_ns=0, sentence=f"{file.sentence}; not corrected (--no-align)")
+        if file.shift_ns
+        else file
+        for number, file in aligned.files.items()
+    }
+    return replace(aligned, files=files)
 
 
 def keyed(folder: Path) -> pl.DataFrame:

@@ -17,11 +17,15 @@ class AnalysisError(Exception):
     """Something that was asked for does not exist, or cannot be read or written."""
 
 
+class RunsFailed(AnalysisError):
+    """Runs of a campaign failed or stayed invalid; the message has a line for each, with its id and the reasons."""
+
+
 def message_of(stderr: str) -> str | None:
-    """The error message of a command that was started with `--json`; None: it ended without one, such as by a signal.
+    """The error message of a command that was run with --json; None: it ended without one, for example at a limit.
 
     Args:
-        stderr: what it wrote, whose last line is the error (docs/json.md).
+        stderr: what the command wrote, whose last line is the error (docs/json.md).
     """
     try:
         return str(json.loads(stderr.strip().splitlines()[-1])["error"]["message"])

@@ -31,7 +31,7 @@ from analysis.attempts import attempts_of
 from analysis.captures import MissingCapture, RunData
 from analysis.captures.segments import FLOW_TELEMETRY, LINK_TELEMETRY
 from analysis.counters import CountedRun
-from analysis.errors import REPEAT, AnalysisError, message_of, no_results, unknown
+from analysis.errors import REPEAT, AnalysisError, RunsFailed, message_of, no_results, unknown
 from analysis.figures import registry as figures
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
@@ -197,7 +197,15 @@ class OpenResults:
             for state in ("", "archived")
             for row in self.store.campaigns(texts=True, set_aside=state, counted=False)
         ]
-        head = naming.found(campaigns, name)
+        try:
+            head = naming.found(campaigns, name)
+        except AnalysisError:
+            run_ids = self.store.run_ids(name) if name else []
+            row = self.store.run(run_ids[0]) if len(run_ids) == 1 else None
+            if row is None:
+                raise
+            names = " and ".join(campaign.name for campaign in row.campaigns)
+            raise AnalysisError(f"unknown campaign '{name}': this is a run of {names or 'no campaign'}") from None
         row = self.store.campaign(head.id)
         if row is None:
             # A damaged index does not find what a list has.
@@ -212,7 +220,8 @@ class OpenResults:
         """
         run_ids = self.store.run_ids(name)
         if not run_ids:
-            campaign = next((row.name for row in self.store.campaigns() if name in (row.id, row.name)), "")
+            rows = self.store.campaigns(counted=False)
+            campaign = name if any(row.name == name or (name and row.id.startswith(name)) for row in rows) else ""
             why = "this is a campaign" if campaign else "no id begins with it"
             listing = " ".join(filter(None, ("./backchannel runs", campaign)))
             raise AnalysisError(f"unknown run '{name}': {why}; {listing} lists runs with their ids")
@@ -258,7 +267,8 @@ class OpenResults:
             force: repeats runs that the store has.
 
         Raises:
-            AnalysisError: the file is invalid, or a run failed or stayed invalid.
+            RunsFailed: a run failed or stayed invalid.
+            AnalysisError: the file is invalid.
         """
         words = [*node_binary.module("experiments"), "run", str(file), "--json"]
         words += [word for override in overrides for word in ("--set", override)] + ["--force"] * force
@@ -272,10 +282,17 @@ class OpenResults:
             environment.pop("BACKCHANNEL_ARTEFACTS", None)
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
-            raise AnalysisError(
-                f"{file} failed: {message_of(done.stderr) or done.stderr.strip() or done.stdout.strip()}"
-            )
-        return self[json.loads(done.stdout)["campaign"]]
+            # A message about a file has its name.
+            if message := message_of(done.stderr):
+                raise AnalysisError(message)
+            if not done.stdout.startswith("{"):
+                raise AnalysisError(f"{file} failed: {done.stderr.strip()}")
+        campaign = self[json.loads(done.stdout)["campaign"]]
+        if done.returncode != 0:
+            members = [member for point in campaign.row.points for member in point.members if member.state != "valid"]
+            problems = self.store.last_problems([member.run_id for member in members])
+            raise RunsFailed("\n".join(f"run {run_id}: {'; '.join(reasons)}" for run_id, reasons in problems.items()))
+        return campaign
 
 
 class StoredCampaign:

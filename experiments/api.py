@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from analysis.errors import message_of as message_of
 from analysis.store import Store
 from experiments.catalogue import (
     campaign_files as campaign_files,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from dataclasses import replace
 from functools import cache
@@ -12,6 +11,7 @@ from experiments.language import registry
 from experiments.language.located import Source
 from experiments.language.problems import CampaignError
 from experiments.language.source import read
+from testbed.errors import nearest
 
 #: Contains the campaign files; each paper has a folder in it.
 FOLDER = Path(__file__).parent
@@ -29,7 +29,7 @@ def read_named(path: Path, trust_code: bool = False) -> Source:
     asym/asym-fig8 or experiments/asym/asym-fig8.yaml. Arguments are those of `read`.
 
     Raises:
-        CampaignError: as `read`; it suggests the closest name of ours.
+        CampaignError: as `read`; it suggests the closest name of a file in that folder, or of ours.
     """
     if path.exists():
         return read(path, trust_code)
@@ -41,9 +41,12 @@ def read_named(path: Path, trust_code: bool = False) -> Source:
     try:
         return read(path)
     except CampaignError as error:
-        near = found or difflib.get_close_matches(asked, names, n=1)
+        beside = nearest(path.name, [other.name for other in path.parent.glob("*.y*ml")])
+        near = found or nearest(asked, names)
         hint = "no campaign of that name comes with Backchannel"
-        if near:
+        if beside and not found:
+            hint = f"did you mean {path.parent / beside[0]}?"
+        elif near:
             hint = f"did you mean {' or '.join(near)}? Those names come with Backchannel"
         raise CampaignError(
             error.file, [replace(problem, message=f"{problem.message}; {hint}") for problem in error.problems]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 
 from agents.errors import AgentError
-from analysis.errors import REPEAT, AnalysisError
+from analysis.errors import REPEAT, AnalysisError, RunsFailed
 from experiments.language.problems import CampaignError, ImportProblem
 from testbed.errors import BadRequest, TestbedError, Unavailable
 
@@ -54,6 +54,8 @@ def of_process(status: int) -> int:
 
 def of_error(error: Exception) -> tuple[str, int] | None:
     """Message and exit status of an error that a user can cause; None for any other."""
+    if isinstance(error, RunsFailed):
+        return str(error), FAILED
     if isinstance(error, CampaignError | ImportProblem | AnalysisError | BadRequest):
         return str(error), BAD_INPUT
     if isinstance(error, Unavailable):

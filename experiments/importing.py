@@ -9,6 +9,7 @@ hosts, and a flow for every direction of data between two of them, the largest f
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -20,7 +21,7 @@ from typing import Any
 import polars as pl
 
 from analysis import parquet, versions
-from analysis.alignment import ALONE, Aligned, align
+from analysis.alignment import ALONE, Aligned, align, unshifted
 from analysis.captures import RunData
 from analysis.metrics import measure
 from analysis.store import PendingRun, Store
@@ -74,6 +75,9 @@ def import_captures(store: Store, request: ImportRequest) -> Imported:
             raise ImportProblem(no_file(path))
     labels = import_files.labels(request.files)
     digests = {label: import_files.sha256(path) for label, path in zip(labels, request.files, strict=True)}
+    for (first, path), (other, again) in itertools.combinations(zip(digests, request.files, strict=True), 2):
+        if digests[first] == digests[other]:
+            raise ImportProblem(f"{path} and {again} have the same content; give each capture once")
     run_id = _run_id(request, digests)
     campaign_id = collections_of_runs.campaign_id("import", request.campaign)
     if store.valid_runs([run_id]):
@@ -210,6 +214,8 @@ def _read(folder: Path, captures: dict[str, Path], names: dict[str, str], aligne
             for number, label in enumerate(captures)
             if aligned and alignment_.files[number].shift_ns
         ]
+        if not aligned:
+            alignment_ = unshifted(alignment_)
         if shifts:
             node_binary.call(*words, *shifts, *files, timeout_s=import_files.READER_S)
     except Unavailable:
@@ -246,6 +252,10 @@ def _nothing(summary: dict[str, Any], files: Sequence[Path], left_out: int) -> s
         )
     trouble = next((file["trouble"] for file in summary["files"] if file["trouble"]), None)
     found = f"no TCP, UDP or ping was found in {names}: {number_of(packets, 'packet')}"
+    if cut := sum(file["unreadable"] for file in summary["files"]):
+        found += (
+            f", of which {cut} have headers that are cut off or contradict each other; tcpdump -s 128 keeps headers"
+        )
     return f"{found}; {trouble}" if trouble else found
 
 

@@ -108,7 +108,8 @@ class Line:
             overrides: "field=value" texts of the campaign, as `--set` takes them.
 
         Raises:
-            AnalysisError: a program failed or the campaign is invalid; the message says which.
+            RunsFailed: a program failed; the message says which.
+            AnalysisError: the campaign is invalid.
         """
         self._calls += 1
         name = campaign_name(self._label if self._calls == 1 else f"{self._label}-{self._calls}")

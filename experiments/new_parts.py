@@ -13,7 +13,7 @@ from pathlib import Path
 
 from experiments.language import registry
 from testbed import build_cache, own_crates, own_nodes
-from testbed.errors import BadRequest, Unavailable
+from testbed.errors import BadRequest, Unavailable, unknown
 from testbed.node_binary import ROOT
 from testbed.own_crates import LIBRARY, LOCK, MANIFEST, NAME
 
@@ -61,7 +61,7 @@ def make(kind: str, folder: Path) -> Part:
         Unavailable: this installation has no templates.
     """
     if kind not in KINDS:
-        raise BadRequest(f"'{kind}' cannot be made; kinds are {', '.join(KINDS)}")
+        raise BadRequest(unknown("kind", kind, KINDS))
     name = folder.name
     if not NAME.fullmatch(name) or name.startswith("backchannel") or name.endswith("-"):
         raise BadRequest(

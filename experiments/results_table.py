@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ from experiments.labels import cell_text, point_label
 from testbed import units
 
 if TYPE_CHECKING:
+    from analysis.attempts import PointAttempts
     from analysis.handle import StoredCampaign
     from analysis.store.rows import PointRow
 
@@ -64,7 +65,11 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     columns = columns_of(campaign, asked)
     if not columns and (asked.metrics or asked.flows):
         raise AnalysisError(f"no run has {' or '.join(asked.metrics) or 'a metric'} of {' or '.join(asked.flows)}")
-    points = _sorted(campaign, list(campaign.row.points), columns, asked.sort)
+    attempts = attempts_of(campaign.store, campaign.row.id)
+    # Of a campaign that has begun, combinations that wait are rows without a value.
+    begun = [point for point in campaign.row.points if point.number in attempts]
+    points = _sorted(campaign, begun or list(campaign.row.points), columns, asked.sort)
+    waiting, shown_points = len(campaign.row.points) - len(points), len(points)
     pages = max(math.ceil(len(points) / asked.per_page), 1)
     if asked.page > pages:
         raise AnalysisError(f"unknown page {asked.page}: {len(points)} combinations take {pages} pages")
@@ -72,7 +77,7 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
     numbers = [point.number for point in points]
     rows = campaign.store.table(campaign.row.id, numbers, columns) if columns else []
     cells = {(row.point, row.name, row.subject): row for row in rows}
-    shown, notes = _leading(campaign, points)
+    shown, notes = _leading(campaign, points, attempts)
     for name, subject in columns:
         heads = (METRICS[name].column or name if name in METRICS else name, f"of {subject}" if subject else "")
         texts = [cell_text(cells.get((point.number, name, subject)), _valid(point)) for point in points]
@@ -88,14 +93,12 @@ def results_table(campaign: StoredCampaign, asked: Asked, width: int) -> Group:
         notes.append(Text(f"The campaign has {NOTHING_MEASURED}", "dim"))
     if left_out and not asked.metrics:
         more = units.number_of(left_out, "more column")
-        notes.append(Text(f"No room for {more}: --metric NAME and --flow NAME choose others", "dim"))
+        notes.append(Text(f"No room for {more}: results --metric NAME and --flow NAME choose others", "dim"))
+    if waiting:
+        notes.append(Text(f"Without a run so far: {units.number_of(waiting, 'combination')}", "dim"))
     if pages > 1:
-        notes.append(
-            Text(
-                f"Page {asked.page} of {pages}, of {len(campaign.row.points)} combinations: --page N shows another",
-                "dim",
-            )
-        )
+        place = f"Page {asked.page} of {pages}, of {units.number_of(shown_points, 'combination')}"
+        notes.append(Text(f"{place}: results --page N shows another", "dim"))
     return Group(table, *notes, Text(ESTIMATES_NOTE, "dim"))
 
 
@@ -163,9 +166,10 @@ def _sorted(campaign: StoredCampaign, points: list[PointRow], columns: Sequence[
     return sorted(points, key=key)
 
 
-def _leading(campaign: StoredCampaign, points: Sequence[PointRow]) -> tuple[list[tuple[str, list[str]]], list[Text]]:
+def _leading(
+    campaign: StoredCampaign, points: Sequence[PointRow], attempts: Mapping[int, PointAttempts]
+) -> tuple[list[tuple[str, list[str]]], list[Text]]:
     """The columns of swept fields and valid runs, and a note for each point that may be a selection."""
-    attempts = attempts_of(campaign.store, campaign.row.id)
     last = [name.rpartition(".")[2] for name in campaign.axes]
     fields = []
     for name, word in zip(campaign.axes, last, strict=True):

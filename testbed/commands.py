@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from agents.messages import OptionValue
 from testbed.addressing import Plan
@@ -20,6 +21,8 @@ from testbed.scenario import CommandSpec, Flow, Scenario
 FOLDER = "programs"
 #: Endings of the files of standard output and standard error.
 OUTPUT, ERRORS = "out", "err"
+#: Characters of a program's last line that a message has.
+LONGEST_LINE = 200
 #: Role to its outputs, as core::command::Stream has them.
 STREAMS: Mapping[str, tuple[str, str]] = {
     "client": ("client", OUTPUT),
@@ -125,16 +128,22 @@ def ends_by_itself(flow: Flow) -> bool:
     return flow.stop_s is None
 
 
-def problems(scenario: Scenario, report: Report) -> Iterator[Problem]:
-    """What makes a run invalid: programs that failed, did not end, left something behind, or wrote too much."""
+def problems(scenario: Scenario, report: Report, folder: Path) -> Iterator[Problem]:
+    """What makes a run invalid: programs that failed, did not end, left something behind, or wrote too much.
+
+    Args:
+        scenario: of the run.
+        report: of the run.
+        folder: of the run, with the outputs of its programs.
+    """
     for flow in scenario.workload:
         of_flow = report.flows.get(flow.name)
         if flow.command is not None and of_flow is not None and of_flow.command is not None:
-            for sentence in _failures(scenario, flow, of_flow.command):
+            for sentence in _failures(scenario, flow, of_flow.command, folder / FOLDER):
                 yield Problem(ProblemKind.COMMAND, flow.name, f"flow {flow.name}: {sentence}")
 
 
-def _failures(scenario: Scenario, flow: Flow, report: CommandReport) -> Iterator[str]:
+def _failures(scenario: Scenario, flow: Flow, report: CommandReport, outputs: Path) -> Iterator[str]:
     spec = spec_of(flow)
     for role, program in (("client", report.client), ("server", report.server)):
         if program is None:
@@ -151,17 +160,27 @@ def _failures(scenario: Scenario, flow: Flow, report: CommandReport) -> Iterator
             )
     client = report.client
     if client.ended == "itself" and client.exit_status != 0:
-        yield f"its client {_how(client)}; its output and errors are among the run's files"
+        said = _last_line(outputs / output_file(flow.name, "client", ERRORS))
+        yield f"its client {_how(client)}{said}; its output and errors are among the run's files"
     if client.ended == "stopped" and ends_by_itself(flow):
         yield (
             f"its client had not ended after {scenario.duration_s:g} s, the end of the run, and was ended; lengthen "
             "'duration', or set 'stop' if it is to run until then"
         )
     if report.server is not None and report.server.ended == "itself":
+        said = _last_line(outputs / output_file(flow.name, "server", ERRORS))
         yield (
-            f"its server {_how(report.server)} before its client had ended; a server stays in the foreground until "
-            "it is asked to end"
+            f"its server {_how(report.server)}{said} before its client had ended; a server stays in the foreground "
+            "until it is asked to end"
         )
+
+
+def _last_line(file: Path) -> str:
+    """The last line that a program wrote to a file, in parentheses; empty without one."""
+    if not file.is_file():
+        return ""
+    lines = file.read_text(errors="replace").strip().splitlines()
+    return f" ({''.join(filter(str.isprintable, lines[-1]))[:LONGEST_LINE]})" if lines else ""
 
 
 def ending(program: ProgramReport) -> str:

@@ -48,9 +48,23 @@ def no_file(path: Path) -> str:
     return f"{path} {'is not a file' if path.exists() else 'does not exist'}"
 
 
+def nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The name that an unknown one probably stands for, or none.
+
+    One that begins with it ("min" for "min_fraction"), one that it begins with ("simulator" for "sim"), or the one with
+    the most letters in common.
+    """
+    names = {each.lower(): each for each in known}
+    word = name.lower()
+    kin = [
+        each for each in names if min(len(each), len(word)) >= 3 and (each.startswith(word) or word.startswith(each))
+    ]
+    return [names[near] for near in difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.6)]
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     """ "unknown flow 'x'; did you mean 'y'? Allowed: ..." """
     names = list(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    near = nearest(name, names)
     hint = f"did you mean '{near[0]}'? Allowed" if near else "allowed"
     return f"unknown {kind} '{name}'; {hint}: {listed(names)}"

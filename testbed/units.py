@@ -122,9 +122,11 @@ def _wrong_unit(unit: str, kind: str) -> str:
     owner = next((other for other, units in UNITS.items() if unit in units), None)
     if owner is not None and owner != kind:
         return f"'{unit}' is a unit of {owner}, but this is a {NOUNS.get(kind, kind)}; its units are {allowed}"
-    near = [spelling for spelling in UNITS[kind] if spelling.lower() == unit.lower()]
-    near = near or difflib.get_close_matches(unit, UNITS[kind], n=1, cutoff=0.5)
-    hint = f" (did you mean '{near[0]}'?)" if near else ""
+    written = unit.lower().replace("\N{MICRO SIGN}", "u").replace("\N{GREEK SMALL LETTER MU}", "u")
+    # A unit of another letter is another power: bytes are not meant by megabytes.
+    alike = {spelling.lower(): spelling for spelling in UNITS[kind] if spelling.lower()[:1] == written[:1]}
+    near = difflib.get_close_matches(written, alike, n=1, cutoff=0.5)
+    hint = f" (did you mean '{alike[near[0]]}'?)" if near else ""
     return f"'{unit}' is not a unit of a {NOUNS.get(kind, kind)}{hint}; its units are {allowed}"
 
 

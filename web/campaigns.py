@@ -24,6 +24,7 @@ from experiments.api import field_labels
 from experiments.papers.declared import CampaignFile
 from testbed import fidelity
 from testbed.scenario import Scenario
+from testbed.units import number_of
 from web import answers, campaign_data, topology
 from web.cache import cached, of_one_moment
 from web.campaign_data import head, points
@@ -79,7 +80,7 @@ def show(campaign_id: str) -> str:
     return render_template(
         "campaign.html",
         campaign=campaign,
-        question=_question(campaign, axes),
+        question=_question(campaign, axes, len(all_points)),
         asked=campaign_data.question_of(campaign_id),
         aside=g.store.aside(campaign_id),
         goes=cached(("goes", campaign_id), lambda: g.store.would_go(campaign_id)),
@@ -256,14 +257,21 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
     return {number: mark(number, made) for number, made in estimates.items()}
 
 
-def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]]) -> str:
+def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]], combinations: int) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
         return f"One combination, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
     parts = []
     for name, values in axes.items():
-        shown = ", ".join(values) if len(values) <= 6 else f"{values[0]} to {values[-1]}, {len(values)} values"
+        shown = (
+            ", ".join(values)
+            if len(values) <= 6
+            else f"{values[0]}, {values[1]}, ... {values[-1]}: {len(values)} values"
+        )
         parts.append(f"{name.replace('network.', '').replace('.', ' ')} ({shown})")
     runs = "One run" if campaign.repetitions == 1 else f"{campaign.repetitions} runs"
     listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    if campaign.runs != combinations * campaign.repetitions:
+        # Imports of one label are repetitions of each other, and a simulation without chance is made once.
+        return f"Varies {listed}. {number_of(campaign.runs, 'run')} at {number_of(combinations, 'combination')}."
     return f"Varies {listed}. {runs} at each combination."

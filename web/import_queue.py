@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
+from analysis.errors import message_of
 from analysis.store import Store, StoreError
-from experiments.api import import_command, imported_run, message_of
+from experiments.api import import_command, imported_run
 
 #: Bytes of an upload with all its files, files of one, and imports that are listed.
 MOST_BYTES, MOST_FILES, MOST_LISTED = 1 << 30, 6, 50

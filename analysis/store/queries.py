@@ -323,6 +323,8 @@ class Queries:
         chosen = _matching(query, words).order_by(campaign.c.started.desc(), campaign.c.id).limit(limit).offset(offset)
         rows = self._counted(chosen) if counted else self._uncounted(chosen)
         self._refuse_lost_campaigns()
+        if state == "incomplete":
+            rows = [row for row in rows if row.state == state]
         return rows if texts else [replace(row, text="", overrides={}) for row in rows]
 
     def count_campaigns(self, words: Sequence[str] = ()) -> int:
@@ -814,6 +816,9 @@ class Queries:
             checksums.check_campaign(row, checksums.Members(points[row["id"]], [head[:3] for head in heads]))
             del row["checksum"]
             states = Counter(head.state for head in heads)
+            # Another campaign may have made the runs that this one lacked.
+            if row["state"] == "incomplete" and 0 < len(heads) == states["valid"]:
+                row["state"] = "complete"
             rows.append(CampaignRow(**row, runs=len(heads), valid=states["valid"], invalid=states["invalid"]))
         return rows
 

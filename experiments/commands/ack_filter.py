@@ -79,7 +79,8 @@ def ack_filter(
     with ScratchFolder() as folder:
         traffic = seen.look(capture, folder, local or ())
     up_bps, down_bps = (
-        given or max(way.busiest_bps, 1e3) for given, way in zip(rates, (traffic.up, traffic.down), strict=True)
+        given or max(traffic.busiest_bps(way), 1e3)
+        for given, way in zip(rates, (traffic.up, traffic.down), strict=True)
     )
 
     link_rates = answer.LinkRates(up_bps, down_bps, rates[0] is None, rates[1] is None)

@@ -83,7 +83,8 @@ def import_(
         assert run is not None
         document, lines = import_report.document(imported, run), import_report.lines(imported, run)
     shown = results_option(results)
-    hint = f"\nNext: ./backchannel serve{shown} shows it with its plots; results {campaign} compares imports."
+    table = f"./backchannel results {campaign}{shown}"
+    hint = f"\nNext: ./backchannel serve{shown} shows it with its plots; {table} compares imports."
     return Answer(document, [*lines, hint])
 
 

@@ -286,7 +286,7 @@ def _total(removals: Sequence[Removal]) -> Removal:
 
 
 def _extent(removal: Removal) -> str:
-    shared = f"; {number_of(removal.shared, 'run')} stay, because other campaigns have them" if removal.shared else ""
+    shared = f"; {number_of(removal.shared, 'run')} also in other campaigns, kept" if removal.shared else ""
     return f"{number_of(removal.runs, 'run')} with {show(removal.bytes, 'bytes')} of files{shared}"
 
 

@@ -88,7 +88,7 @@ def delete(
             extent = f"{show(sum(file.bytes for file in subject.run.row.files), 'bytes')} of files"
         else:
             goes = store.store.would_go(subject.id)
-            shared = f"; {number_of(goes.shared, 'run')} stay, because other campaigns have them" if goes.shared else ""
+            shared = f"; {number_of(goes.shared, 'run')} also in other campaigns, kept" if goes.shared else ""
             extent = f"{number_of(goes.runs, 'run')} with {show(goes.bytes, 'bytes')} of files{shared}"
         typer.echo(f"Deletes {subject.title}: {extent}.", err=wants_json.get())
         ask_to_delete(yes)

@@ -19,7 +19,7 @@ from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
 from experiments.commands.shared import console, fail, show_note, store_location
 from experiments.engine.options import Options
-from experiments.labels import level_text
+from experiments.labels import level_text, point_label
 from experiments.language.backends import Backend
 from experiments.language.problems import CampaignError
 from testbed.errors import Unavailable
@@ -124,11 +124,11 @@ def _state(state: Search) -> str:
 
 def _number(state: Search, point: Evaluated) -> str:
     sign = -1 if state.file.question.kind == "min" else 1
-    return f"{sign * point.mean:.4g} at {_place(point.candidate)}"
+    return f"{state.file.question.expression.shown(sign * point.mean)} at {_place(point.candidate)}"
 
 
 def _place(candidate: Candidate) -> str:
-    return ", ".join(f"{field}={value}" for field, value in candidate.fields) or "the campaign as it is"
+    return point_label({field: str(value) for field, value in candidate.fields}) or "the campaign as it is"
 
 
 def _document(state: Search, evaluator: Evaluator) -> dict[str, Any]:
@@ -226,7 +226,8 @@ def _shows(
 
 
 def _ends(state: Search, interval: Interval) -> str:
-    return f"{state.file.question.amount} {interval.low:.4g} to {interval.high:.4g}"
+    question = state.file.question
+    return f"{question.amount} {question.expression.shown(interval.low)} to {question.expression.shown(interval.high)}"
 
 
 def _values(state: Search, candidate: Candidate, backend: Backend, repetitions: int) -> dict[str, Any]:

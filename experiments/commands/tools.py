@@ -185,9 +185,11 @@ class Tools:
         """The runs of a campaign with swept values, state and id."""
         return json.dumps(self._asked("runs", campaign, "--limit", "1000", results=True))
 
-    def compare(self, campaign: str, baseline: str = "") -> str:
-        """Compares the values of a campaign's swept field with a baseline value: differences, corrected p, verdicts."""
-        words = ("--baseline", baseline) if baseline else ()
+    def compare(self, campaign: str, baseline: str = "", field: str = "") -> str:
+        """Compares the values of a campaign's swept field with a baseline value: differences, corrected p, verdicts.
+        Of several swept fields `field` names the one.
+        """
+        words = [*(("--baseline", baseline) if baseline else ()), *(("--field", field) if field else ())]
         return json.dumps(self._asked("compare", campaign, *words, allowed=(exits.FAILED,), results=True))
 
     def _plan(self, file: Path, overrides: Sequence[str] | None) -> dict[str, Any]:
@@ -230,7 +232,7 @@ def _options(words: Sequence[str]) -> list[str]:
     waiting = list(words)
     while waiting:
         word = waiting.pop(0)
-        if word in ("--set", "--limit", "--baseline"):
+        if word in ("--set", "--limit", "--baseline", "--field"):
             options += [f"{word}={waiting.pop(0)}"]
         else:
             arguments.append(word)

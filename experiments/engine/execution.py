@@ -232,7 +232,7 @@ def _pending_run(run: Run, attempt: int, folder: Path, report: Report, made: Man
         report = audited(run.scenario, report, folder)
     scenario = run.scenario
     undelivered = delivery.problems(scenario, report, make_plan(scenario.nodes, scenario.links))
-    failed = commands.problems(scenario, report)
+    failed = commands.problems(scenario, report, folder)
     # Simulations have counters of other packets; their tables stay as they are.
     others = run.backend.has_real_packets and any(flow.kind in datagrams() for flow in scenario.workload)
     measured = analyse(folder, run.scenario, report, others=others)

@@ -314,7 +314,7 @@ class _Expansion:
         """The points of the sweep; a single point without swept values if the sweep has an error."""
         fixed = {same_field(path): look_up(values, path) for path in self._overridden if path and path[0] != SWEEP}
         before = len(self._problems)
-        expanded = combinations(sweep, fixed, self.report)
+        expanded = combinations(sweep, fixed, self.report, values)
         # The other fields are validated nevertheless.
         self._sweep_failed = len(self._problems) > before
         return [()] if self._sweep_failed else expanded
@@ -339,7 +339,7 @@ class _Expansion:
     def validate(self, values: Mapping[str, Any], combinations: Sequence[Combination]) -> list[Campaign]:
         """Validates points, and reports every problem. The result has the points whose fields are valid one by one."""
         campaigns: list[Campaign] = []
-        valid: list[Combination] = []
+        valid: list[tuple[Combination, Places]] = []
         for combination in combinations:
             point_values = dict(values)
             places = self.assign(point_values, combination)
@@ -347,17 +347,18 @@ class _Expansion:
                 continue
             try:
                 campaigns.append(Campaign.model_validate(point_values, context=self._file.file))
-                valid.append(combination)
+                valid.append((combination, places))
             except ValidationError as error:
                 self._report_invalid(error, places)
                 self.raise_problems(more_than=MAX_PROBLEMS)
-        having: dict[checks.Finding, list[Combination]] = {}
-        for combination, problems in zip(valid, checks.problems(campaigns), strict=True):
-            for finding in problems:
-                having.setdefault(finding, []).append(combination)
-        for (path, text), some in having.items():
+        having: dict[tuple[checks.Finding, FieldPath], list[Combination]] = {}
+        for (combination, places), problems in zip(valid, checks.problems(campaigns), strict=True):
+            for path, text in problems:
+                having.setdefault(((path, text), _written_at(path, places)), []).append(combination)
+        for ((path, text), written), some in having.items():
             # What is wrong with all of them is wrong without the sweep.
-            self.report(path, text if len(some) == len(valid) else f"{text} (where {_shared(some)})")
+            where = "" if len(some) == len(valid) else f" (where {_shared(some)})"
+            self.report(written, f"{text}{where}", dotted(path))
         return campaigns
 
     def report(self, path: FieldPath, message: str, field: str = "") -> None:
@@ -378,12 +379,18 @@ class _Expansion:
         """Reports every rejected value at its place: in the sweep, if the value is swept."""
         extra = (SWEEP, INCLUDE, sections.DEFAULTS, sections.BACKENDS)
         for path, message in rejected(error, Campaign, extra, missing=not self._sweep_failed):
-            # A swept field may contain another swept field. The innermost has the value.
-            swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)
-            if swept is None and path not in self._file.places:
+            written = _written_at(path, places)
+            if written == path and path not in self._file.places:
                 # The sweep made the mapping around its field.
-                swept = next((field for field in places if field[: len(path)] == path), None)
-            self.report(path if swept is None else places[swept].place, message, dotted(path))
+                written = next((value.place for field, value in places.items() if field[: len(path)] == path), path)
+            self.report(written, message, dotted(path))
+
+
+def _written_at(path: FieldPath, places: Places) -> FieldPath:
+    """Where the file has a field's value: in the sweep, if the field is swept."""
+    # A swept field may contain another swept field. The innermost has the value.
+    swept = max((field for field in places if path[: len(field)] == field), key=len, default=None)
+    return path if swept is None else places[swept].place
 
 
 def _shared(combinations: Sequence[Combination]) -> str:

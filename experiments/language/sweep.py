@@ -21,6 +21,7 @@ from functools import lru_cache
 from typing import Any
 
 from experiments.language import registry
+from experiments.language.fields import resolve
 from experiments.language.yaml_text import FieldPath
 
 #: The key of the campaign file.
@@ -66,20 +67,23 @@ def same_field(path: FieldPath) -> FieldPath:
     )
 
 
-def combinations(sweep: Any, overrides: Mapping[FieldPath, Any], report: Report) -> list[Combination]:
+def combinations(
+    sweep: Any, overrides: Mapping[FieldPath, Any], report: Report, values: Mapping[str, Any]
+) -> list[Combination]:
     """Every point of a sweep; a single point without fields when nothing is swept.
 
     Args:
         sweep: the file's value of `sweep`.
         overrides: values of fields that the command line sets, by `same_field`. These fields are not swept.
         report: receives every problem.
+        values: of the file; they say which entry of a list a name in a field means.
     """
     if sweep is None:
         return [()]
     if not isinstance(sweep, dict):
         report((SWEEP,), "expected a mapping of fields to lists of values, such as {stack: [reno, cubic]}")
         return []
-    reader = _Reader(overrides, report)
+    reader = _Reader(overrides, report, values)
     groups = reader.groups(sweep)
     extra = reader.mappings(sweep, _INCLUDE, "a list of combinations, such as [{stack: cubic}]")
     if reader.failed:
@@ -120,9 +124,10 @@ def with_every_value(combinations_: Sequence[Combination]) -> list[Combination]:
 
 
 class _Reader:
-    def __init__(self, overrides: Mapping[FieldPath, Any], report: Report) -> None:
+    def __init__(self, overrides: Mapping[FieldPath, Any], report: Report, values: Mapping[str, Any]) -> None:
         self._overrides = overrides
         self._report = report
+        self._values = values
         #: Keys of the values of all axes, by `id`.
         self._keys: dict[int, str] = {}
         self.failed = False
@@ -131,8 +136,17 @@ class _Reader:
         self.failed = True
         self._report(place, message)
 
+    def _path(self, field: str) -> FieldPath:
+        """The path of a field, equal for all of its spellings."""
+        path = split_field(field)
+        try:
+            return same_field(resolve(self._values, path))
+        except ValueError:
+            # Setting the field reports it.
+            return same_field(path)
+
     def _override(self, field: str) -> tuple[bool, Any]:
-        path = same_field(split_field(field))
+        path = self._path(field)
         return path in self._overrides, self._overrides.get(path)
 
     def groups(self, sweep: Mapping[str, Any]) -> list[list[Combination]]:
@@ -200,7 +214,7 @@ class _Reader:
                 if not isinstance(values, dict) or not values:
                     self._fail((*place, label), "expected a mapping of fields to values, such as {stack: reno-ns}")
                     continue
-                fields |= {same_field(split_field(field)) for field in values}
+                fields |= {self._path(field) for field in values}
                 step = tuple(
                     Value(field, value, (*place, label, field), str(name), str(label))
                     for field, value in values.items()
@@ -233,7 +247,7 @@ class _Reader:
     ) -> list[Value]:
         if self._override(field)[0]:
             return []
-        path = same_field(split_field(field))
+        path = self._path(field)
         if path in seen:
             self._fail(place, f"'{field}' is swept twice; remove one of the axes")
         elif not isinstance(values, list) or not values:

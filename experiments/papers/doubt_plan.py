@@ -149,14 +149,22 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
             "virtual-kernel", "Linux in virtual time over the emulator", _real(file, overrides, Backend.VIRTUAL_KERNEL)
         )
     for shaper, words in (("htb", "HTB"), ("netem", "netem")):
-        link = f"network.link={{kind: kernel, shaper: {shaper}}}"
         yield Change(
             shaper,
             f"Linux in virtual time with its own {words} instead of the emulator",
-            _real(file, overrides, Backend.VIRTUAL_KERNEL, link),
+            _real(file, overrides, Backend.VIRTUAL_KERNEL, *_shaped(file, f"{{kind: kernel, shaper: {shaper}}}")),
         )
     if plan.backend is not Backend.EMULATED:
         yield Change("emulated", "this machine's kernel in real time", _emulated(file, overrides))
+
+
+def _shaped(file: Path, kind: str) -> list[str]:
+    """Overrides that give a kind to the topology's link, or to every listed link that has none."""
+    network = sections.for_backend(read_named(file), Backend.VIRTUAL_KERNEL, list(Backend)).values["network"]
+    if "links" not in network:
+        return [f"network.link={kind}"]
+    plain = [number for number, link in enumerate(network["links"]) if not {"kind", "profile"} & link.keys()]
+    return [f"network.links.{number}.kind={kind}" for number in plain]
 
 
 def _impossible(name: str, what: str, problem: CampaignError) -> Change:

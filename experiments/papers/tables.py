@@ -42,14 +42,18 @@ def sensitivity_table(assessment: Sensitivity) -> Group:
             parts.append(Text(text, style="yellow" if ordering.is_clear else "dim"))
     counted = [row.inside for row in assessment.means if row.inside is not None]
     counts = [
-        f"{assessment.metric} under {assessment.perturbations} perturbations: every rate, delay and buffer changes by "
-        f"up to {assessment.by:.3%}",
+        f"{assessment.metric} under {units.number_of(assessment.perturbations, 'perturbation')}: every rate, delay and "
+        f"buffer changes by up to {100 * assessment.by:g} %",
         _kept("clear orderings (the interval of the difference excludes 0)", *assessment.count(clear=True)),
         _kept("clear signs of differences to the first combination", *assessment.count(clear=True, with_first=True)),
         _kept("other orderings", *assessment.count(clear=False)),
-        f"perturbed means inside the original interval: {sum(counted)} of {len(counted) * assessment.perturbations}; "
-        "as many other repetitions lie inside in 83 to 88 % of cases",
     ]
+    if counted:
+        inside = f"{sum(counted)} of {len(counted) * assessment.perturbations}"
+        counts.append(
+            f"perturbed means inside the original interval: {inside}; as many other repetitions lie inside in 83 to "
+            "88 % of cases"
+        )
     return Group(*parts, *(Text(line) for line in counts))
 
 

@@ -12,7 +12,7 @@ from analysis.statistics import Interval, mean, t_interval
 from analysis.store import Store
 from experiments.engine import screen as screening
 from experiments.language.campaign import Plan, Run, expand
-from experiments.language.problems import CampaignError
+from experiments.language.problems import CampaignError, Problem
 from experiments.search.file import Question, SearchFile
 from experiments.search.space import Point
 from testbed.scenario import Scenario
@@ -158,7 +158,12 @@ class Evaluator:
         values |= {"repetitions": repetitions, "seed": seed}
         if sweep["axes"]:
             values["sweep"] = sweep
-        return expand(replace(self._file.base, values=values))
+        try:
+            return expand(replace(self._file.base, values=values))
+        except CampaignError as error:
+            # The base is valid (`check`), so an axis or the question has the value.
+            problems = [replace(problem, line=0, where="") for problem in error.problems]
+            raise CampaignError(self._file.path, problems) from None
 
 
 def _alike(candidates: Sequence[Candidate]) -> list[list[Candidate]]:
@@ -201,5 +206,5 @@ def check(file: SearchFile) -> Run:
     try:
         file.question.expression.check(run.scenario)
     except ValueError as error:
-        raise CampaignError(file.name, [file.base.problem((), str(error), "question")]) from None
+        raise CampaignError(file.path, [Problem(0, "question", str(error))]) from None
     return run

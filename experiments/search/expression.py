@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 from analysis.answer import fair_share_bps
 from analysis.errors import unknown
+from analysis.metrics import METRICS
 from analysis.question import subjects, valid_metric
 from analysis.results import Quantity
+from testbed import units
 from testbed.scenario import Scenario
 
 #: 1 less throughput over fair share (analysis/answer.py), at least 0: 0 with the fair share or more, 1 with nothing.
@@ -64,6 +66,12 @@ class Expression:
     def metrics(self) -> list[str]:
         """Metrics that it needs."""
         return list(dict.fromkeys("throughput" if name == STARVATION else name for name, _ in self.terms))
+
+    def shown(self, number: float) -> str:
+        """A value of it as people read it: of one metric with its unit, of a formula to four digits."""
+        (name, _), *others = self.terms
+        is_metric = isinstance(self.tree, ast.Name) and not others and name != STARVATION
+        return units.show(number, METRICS[name].unit) if is_metric else f"{number:.4g}"
 
     @property
     def subjects(self) -> set[str]:

@@ -15,6 +15,7 @@ from experiments.language.problems import CampaignError, Problem
 from experiments.search.expression import Expression
 from experiments.search.space import Axis, read_axis
 from testbed import units
+from testbed.errors import unknown
 
 Kind = Literal["max", "min", "where", "flips", "differs"]
 KINDS: tuple[Kind, ...] = ("max", "min", "where", "flips", "differs")
@@ -65,7 +66,7 @@ class Question:
     def amount(self) -> str:
         """What an interval of an answer's samples is of, in a sentence that ends with the interval."""
         if self.kind == "where":
-            return f"{'above' if self.sign > 0 else 'below'} {self.threshold:g} by"
+            return f"{'above' if self.sign > 0 else 'below'} {self.expression.shown(self.threshold)} by"
         return "a difference of" if self.between is not None else "better than the campaign by"
 
     def sample(self, values: list[float]) -> float:
@@ -86,6 +87,7 @@ class Question:
 class SearchFile:
     """A search."""
 
+    path: str
     name: str
     #: The campaign without sweep and question, for one point.
     base: located.Source
@@ -115,6 +117,7 @@ def read(path: Path) -> SearchFile:
     axes = tuple(read_axis(field, value) for field, value in values["axes"].items())
     base = _base(path.parent / values["campaign"])
     return SearchFile(
+        str(path),
         str(values.get("name", path.stem)),
         base,
         axes,
@@ -131,7 +134,7 @@ def _problems(file: located.Source) -> Iterator[Problem]:
         yield file.problem((), f"this is a campaign file; {needed}")
         return
     for field in values.keys() - _FIELDS:
-        yield file.problem((field,), f"unknown field; allowed: {', '.join(sorted(_FIELDS))}")
+        yield file.problem((field,), unknown("field", field, sorted(_FIELDS)))
     for field in ("campaign", "axes", "question"):
         if field not in values:
             yield file.problem((), "is required", field)
@@ -167,8 +170,10 @@ def read_question(value: Any) -> Question:
     """
     if not isinstance(value, dict):
         raise ValueError("is a mapping such as {where: starvation(upload) > 0.9} or {max: throughput(download)}")
+    for field in value.keys() - {*KINDS, "between"}:
+        raise ValueError(unknown("field", str(field), [*KINDS, "between"]))
     kinds = [kind for kind in KINDS if kind in value]
-    if len(kinds) != 1 or value.keys() - {kinds[0], "between"}:
+    if len(kinds) != 1:
         raise ValueError(f"has one of {', '.join(KINDS)}, and 'between' with flips and differs")
     kind, text = kinds[0], str(value[kinds[0]])
     between = value.get("between")

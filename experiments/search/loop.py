@@ -205,6 +205,7 @@ def shrink(state: Search, evaluator: Evaluator, found: Shrunk, least_s: float = 
         if not _is_valid(state, evaluator, less) or not still(less):
             break
         now, duration_s = less, duration_s / 2
+    if now.duration:
         steps.append(f"{duration_s:g} s long")
     return Shrunk(now, sign, tuple(steps))
 

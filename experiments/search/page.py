@@ -55,10 +55,11 @@ def _legend(state: Search) -> str:
 def _row(state: Search, point: Evaluated) -> str:
     values = dict(point.candidate.fields)
     interval = point.interval()
-    ends = "" if interval is None else f"{interval.low:.4g} to {interval.high:.4g}"
+    shown = state.file.question.expression.shown
+    ends = "" if interval is None else f"{shown(interval.low)} to {shown(interval.high)}"
     cells = [
         *(values[axis.field] for axis in state.file.axes),
-        f"{point.mean:.4g}",
+        shown(point.mean),
         ends,
         len(point.runs),
         point.runs[0],
@@ -80,7 +81,7 @@ def _picture(state: Search, x: Axis, y: Axis, x_label: str, y_label: str) -> str
         values = dict(point.candidate.fields)
         left, top = at(x, values[x.field]), _SIZE - at(y, values[y.field])
         title = ", ".join(f"{field}: {value}" for field, value in values.items())
-        title += f": {point.mean:.4g}" if point.samples else f": {point.problem}"
+        title += f": {state.file.question.expression.shown(point.mean)}" if point.samples else f": {point.problem}"
         marks.append(
             f'<circle cx="{left:.1f}" cy="{top:.1f}" {_mark(state, point, low, high)}><title>{escape(title)}</title>'
             "</circle>"

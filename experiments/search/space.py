@@ -102,6 +102,10 @@ def _common(low: object, high: object) -> tuple[tuple[float, float], str]:
         if all(_parts(end)[1] in known for end in (low, high)):
             si_unit = next(spelling for spelling, size in known.items() if size == 1)
             return (float(units.parse(low, kind)), float(units.parse(high, kind))), si_unit
+    for kind, known in units.UNITS.items():
+        if any(_parts(end)[1] in known and _parts(end)[1] for end in (low, high)):
+            # Rejects the end that has another unit.
+            units.parse(low, kind), units.parse(high, kind)
     raise ValueError(f"'{low}' and '{high}' have no common kind of unit")
 
 

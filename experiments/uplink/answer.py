@@ -140,9 +140,9 @@ def _parts(answer: Answer) -> Iterator[Any]:
             name,
             f"{way.packets:,}",
             units.show(way.bytes, "bytes"),
-            units.show(way.busiest_bps, "rate"),
+            units.show(seen.busiest_bps(way), "rate"),
             f"{way.pure_acks:,}",
-            f"{way.ack_share:.1%}",
+            f"{100 * way.ack_share:.1f} %",
             f"{way.quic_packets:,} packets",
         )
     yield table
@@ -156,14 +156,14 @@ def _parts(answer: Answer) -> Iterator[Any]:
         )
     )
     used = _used(seen.up, answer.rates.up_bps, seen.duration_s)
-    yield Text(f"Link: {rates}. The capture uses {used:.0%} of the uplink on average.")
+    yield Text(f"Link: {rates}. The capture uses {100 * used:.0f} % of the uplink on average.")
     if (why := why_nothing(seen)) is not None:
         yield Text(f"\n{why}")
     if answer.replayed is not None:
         plain, filtered = answer.replayed
         yield Text(
             f"Replayed through a queue at that rate, the filter removes {filtered.purged:,} of {seen.up.pure_acks:,} "
-            f"acks ({filtered.purged / seen.up.pure_acks:.0%}). Packets wait "
+            f"acks ({100 * filtered.purged / seen.up.pure_acks:.0f} %). Packets wait "
             f"{units.show(filtered.mean_wait_s, 'time')} on average instead of {units.show(plain.mean_wait_s, 'time')}."
         )
     if answer.effects:

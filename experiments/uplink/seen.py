@@ -43,11 +43,6 @@ class Direction:
     busiest_second_bytes: int
 
     @property
-    def busiest_bps(self) -> float:
-        """Rate of the busiest second, in bit/s."""
-        return 8.0 * self.busiest_second_bytes
-
-    @property
     def ack_share(self) -> float:
         """Of pure acks in the bytes; 0 without any."""
         return self.pure_ack_bytes / self.bytes if self.bytes else 0.0
@@ -92,6 +87,10 @@ class Seen:
     damage: Sequence[str]
     shape: Shape
 
+    def busiest_bps(self, way: Direction) -> float:
+        """A direction's rate in its busiest second, in bit/s; of a shorter capture in all of it."""
+        return 8.0 * way.busiest_second_bytes / (min(self.duration_s, 1.0) or 1.0)
+
 
 @dataclass(frozen=True)
 class _Pair:
@@ -129,9 +128,13 @@ def look(capture: Path, folder: Path, local: Sequence[str]) -> Seen:
     summary = _replay(capture, hosts)
     up, down = (_read(Direction, summary[way]) for way in ("forward", "reverse"))
     if not up.packets:
-        raise ImportProblem(
-            f"{capture.name} has no packet from {_some(hosts)}: name the local hosts by --local ADDRESS"
+        here = _some(hosts)
+        why = (
+            f"has packets to {here} and none from there: capture both directions, or"
+            if down.packets
+            else (f"has packets between {here} only, which are taken for hosts on one side:")
         )
+        raise ImportProblem(f"{capture.name} {why} name the hosts on your side by --local ADDRESS")
     shape = shape_of(connections, datagrams, set(hosts))
     return Seen(
         hosts, found_by, summary["duration_s"], up, down, summary["other_frames"], tuple(summary["damage"]), shape

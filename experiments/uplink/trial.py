@@ -31,6 +31,10 @@ OFF, ON = "off", "on"
 #: A ping that grows counts from this on, in s: with the half of it, a frame and a jitter buffer of 60 ms, speech takes
 #: 130 ms from mouth to ear, where ITU-T G.114 allows 150. A line that carries more has a queue where it had none.
 NOTICED_S = 0.1
+#: Seconds between pings, and the share of the uplink that they take at most: on a slow link they would be its load.
+PING_S, PING_SHARE = 0.05, 0.05
+#: A ping at the network layer.
+PING_BYTES = 64
 
 TEXT = """# What {capture} shows of a link, simulated with an ack filter before its uplink and without: written by
 # ./backchannel ack-filter.
@@ -49,7 +53,7 @@ workload:
     from: client
     to: server
     start: [0 s, 0.1 s]
-    options: {{protocol: icmp, interval: 50 ms}}
+    options: {{protocol: icmp, interval: {ping_ms:g} ms}}
 duration: {duration_s:g} s
 warm_up: {warm_up_s:g} s
 repetitions: {repetitions}
@@ -120,6 +124,7 @@ def plan(capture: str, shape: Shape, up_bps: float, down_bps: float, queue: str,
         access_bps=round(10 * max(up_bps, down_bps)),
         delay_ms=max(0.0, 500 * shape.rtt_s - 0.2),
         flows="".join(flows),
+        ping_ms=1e3 * max(PING_S, 8 * PING_BYTES / (PING_SHARE * up_bps)),
         duration_s=WARM_UP_S + min(LONGEST_S, max(5.0, MOST_BITS / max(up_bps, down_bps))),
         warm_up_s=WARM_UP_S,
         repetitions=repetitions,

@@ -191,6 +191,11 @@ def test_a_message_says_what_to_write_and_has_at_most_ten_names() -> None:
     assert re.search(r"Allowed: (?:[^,]+, ){10}and \d+ more$", done.stderr.strip())
     done = backchannel("plan", "no-such-thing", status=2)
     assert "no campaign of that name comes with Backchannel" in done.stderr
+    beside = str(QUICKSTART).removesuffix(".yaml")
+    done = backchannel("plan", f"{beside}.yml", status=2)
+    assert f"did you mean {beside}.yaml?" in done.stderr
+    done = backchannel("new", "polcy", "x", status=2)
+    assert "unknown kind 'polcy'; did you mean 'policy'?" in done.stderr
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -67,6 +67,10 @@ def test_an_agent_plans_launches_and_reads(tmp_path: Path) -> None:
         assert [len(point["runs"]) for point in launched["points"]] == [2, 2]
         assert await asked(client, "results", campaign="agents") == launched
         assert (await asked(client, "plan", campaign=CAMPAIGN))["expected"]["runs"] == 0
+        assert {line["value"] for line in await asked(client, "compare", campaign="agents", field="policy")} == {
+            "acks-first"
+        }
+        assert "'stck'" in await refused(client, "compare", campaign="agents", field="stck")
 
     spoken(tmp_path, talk)
 

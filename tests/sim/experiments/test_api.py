@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from analysis.errors import message_of
 from experiments import api, exits
 
 
@@ -46,10 +47,10 @@ def test_the_import_command_reports_an_error_that_can_be_read(tmp_path: Path) ->
         env={**os.environ, "BACKCHANNEL_RESULTS": str(tmp_path / "results")},
     )  # fmt: skip
     assert done.returncode == exits.BAD_INPUT
-    message = api.message_of(done.stderr)
+    message = message_of(done.stderr)
     assert message is not None
     assert not message.startswith(exits.MESSAGE_PREFIX)
-    assert api.message_of("Killed") is None
+    assert message_of("Killed") is None
 
 
 def test_an_imported_run_is_read_from_the_output() -> None:

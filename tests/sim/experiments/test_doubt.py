@@ -139,6 +139,25 @@ def test_what_cannot_be_changed_is_left_out_with_its_reason(tmp_path: Path) -> N
     assert "unknown change 'seed'; allowed: seeds, half, perturbed, virtual-kernel, htb, netem, emulated" in message
 
 
+def test_listed_links_are_shaped_by_the_kernel_too(tmp_path: Path) -> None:
+    network = """network:
+  nodes: [{name: a}, {name: r, kind: router}, {name: b}]
+  links:
+    - {name: near, ends: [a, r], forward: {rate: 10 Mbit/s, delay: 1 ms}}
+    - {name: far, ends: [r, b], forward: {rate: 1 Mbit/s, delay: 5 ms}}
+stack: reno
+workload: [{name: f, from: a, to: b, start: [0 s, 0.2 s]}]
+duration: 6 s
+repetitions: 3
+sweep: {network.links.far.forward.rate: [1 Mbit/s, 2 Mbit/s]}
+"""
+    file = tmp_path / "listed.yaml"
+    file.write_text("name: listed\nbackend: virtual-kernel\n" + network)
+    plan = backchannel("doubt", str(file), "--results", str(tmp_path / "results"), "--plan", "--only", "htb").stdout
+    assert "with its own HTB" in plan
+    assert "left out" not in plan
+
+
 def test_what_compares_nothing_is_refused_at_once(tmp_path: Path) -> None:
     file, results = tmp_path / "single.yaml", tmp_path / "results"
     one_point = FRAGILE.partition("sweep:")[0].replace(

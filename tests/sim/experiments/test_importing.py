@@ -99,6 +99,9 @@ def test_clocks_of_two_captures_are_aligned(ahead_s: float, transfer: tuple[Path
     assert uncertain_ns <= 30e6
     assert abs(shift_ns / 1e9 + ahead_s) <= uncertain_ns / 1e9
     assert (shift_ns == 0) == (ahead_s == 0.0)
+    as_it_is = imported(tmp_path / "results", sender, late, "--no-align")["files"][1]
+    assert as_it_is["shift_ns"] == 0
+    assert as_it_is["clock"].endswith("not corrected (--no-align)") == (ahead_s != 0.0)
     folder = tmp_path / "results" / "runs" / result["run"][:2] / result["run"]
     # Read again, the tables agree; and what is measured at either end is what the captures alone say.
     aligned = align(folder, 2)
@@ -204,7 +207,10 @@ def test_what_cannot_be_imported_is_told_in_a_sentence(tmp_path: Path) -> None:
     frame = pcap.Record(time_ns=1_000_001_000, data=b"abcd", wire_len=4)
     (tmp_path / "radio.pcap").write_bytes(pcap.written(pcap.Header(147, 1000), [frame]))
     (tmp_path / "cut.pcap.gz").write_bytes(gzip.compress(b"abcdefgh" * 99)[:9])
+    short = pcap.Record(time_ns=0, data=b"\2" * 12 + b"\x08\0E\0\0\x34" + b"\0" * 5 + b"\6" + b"\0" * 10, wire_len=66)
+    (tmp_path / "short.pcap").write_bytes(pcap.written(pcap.Header(pcap.ETHERNET, 1000), [short]))
     for name, said in (
+        ("short.pcap", "1 have headers that are cut off"),
         ("absent.pcap", "does not exist"), ("letter.pcap", "tshark cannot read it"), ("empty.pcap", "no TCP, UDP"),
         ("none.pcap", "no TCP, UDP or ping"), ("radio.pcap", "link type 147"), ("cut.pcap.gz", "reading failed"),
     ):  # fmt: skip
@@ -213,6 +219,8 @@ def test_what_cannot_be_imported_is_told_in_a_sentence(tmp_path: Path) -> None:
         assert said in done.stderr, (name, done.stderr)
         assert "Traceback" not in done.stderr
         assert len(done.stderr.strip().splitlines()) == 1, done.stderr
+    twice = backchannel("import", *[tmp_path / "none.pcap"] * 2, "--results", tmp_path / "results", status=2)
+    assert "have the same content; give each capture once" in twice.stderr
     assert list((tmp_path / "results" / "incoming").iterdir()) == []
 
 

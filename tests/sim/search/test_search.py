@@ -239,6 +239,15 @@ def test_what_a_question_names_must_exist(folder: Path) -> None:
     assert not (folder / "r").exists()
 
 
+def test_a_value_that_no_campaign_can_have_is_reported_for_the_search_file(folder: Path) -> None:
+    file = folder / "starved.yaml"
+    file.write_text(SEARCH.replace("acks-first]", "acks-frist]"))
+    done = backchannel("search", file, "--results", folder / "r", status=2)
+    assert (
+        f"{file}: network.reverse.queue.policy: unknown policy 'acks-frist'; did you mean 'acks-first'?" in done.stderr
+    )
+
+
 def test_optuna_proposes_points_where_the_score_is_high(folder: Path) -> None:
     file: SearchFile = read(folder / "starved.yaml")
 

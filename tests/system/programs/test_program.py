@@ -167,8 +167,8 @@ SERVER = {**PROGRAM, "ended": "stopped", "exit_status": None, "signal": 15}
     ("client", "server", "stop_s", "sentence"),
     [
         ({}, {}, None, ""),
-        ({"exit_status": 4}, {}, None, "its client ended with status 4"),
-        ({"exit_status": None, "signal": 9}, {}, None, "its client was killed by SIGKILL"),
+        ({"exit_status": 4}, {}, None, "its client ended with status 4 (bad port: {prt}); its output"),
+        ({"exit_status": None, "signal": 9}, {}, None, "its client was killed by SIGKILL (bad port"),
         ({"ended": "stopped", "exit_status": None, "signal": 15}, {}, None, "had not ended after 10 s"),
         ({"ended": "stopped", "exit_status": None, "signal": 15}, {}, 5.0, ""),
         ({"ended": "flooded", "exit_status": None, "signal": 15}, {}, None, "wrote more than 100 bytes"),
@@ -178,15 +178,18 @@ SERVER = {**PROGRAM, "ended": "stopped", "exit_status": None, "signal": 15}
     ],
 )  # fmt: skip
 def test_a_run_is_valid_only_if_its_programs_did_well(
-    client: dict[str, Any], server: dict[str, Any], stop_s: float | None, sentence: str
+    client: dict[str, Any], server: dict[str, Any], stop_s: float | None, sentence: str, tmp_path: Path
 ) -> None:
     document = two_hosts(duration_s=10)
     (flow,) = document["workload"]
     command = {"client_at": "to", "client": ["x"], "output_bytes": 100}
     flow |= {"kind": "command", "command": command, **({} if stop_s is None else {"stop_s": stop_s})}
     of_flow = {"client": {**PROGRAM, **client}, "server": {**SERVER, **server}, "started_s": 0, "ended_s": 1}
+    errors = tmp_path / commands.FOLDER / commands.output_file(flow["name"], "client", commands.ERRORS)
+    errors.parent.mkdir()
+    errors.write_text("Traceback\nbad port: {prt}\n")
     report = Report.read({"t0_epoch_ns": 0, "flows": {flow["name"]: {"command": of_flow}}})
-    found = list(commands.problems(Scenario.read(document), report))
+    found = list(commands.problems(Scenario.read(document), report, tmp_path))
     if sentence:
         (problem,) = found
         assert problem.kind is ProblemKind.COMMAND

@@ -55,7 +55,8 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
         store.commit_run(PendingRun(run_id, "emulated", documents, rows, problems, 1, folder))
 
     new = NewCampaign("c", "c", "C", "c.yaml", "", {}, "emulated", seed=1, repetitions=3)
-    store.begin_campaign(new, [[("policy", "red")]], [(0, number, f"run{number}") for number in range(3)])
+    runs = [(0, number, f"run{number}") for number in range(3)]
+    store.begin_campaign(new, [[("policy", "red")], [("policy", "waits")]], [*runs, (1, 0, "run9")])
     for number in range(3):
         commit(f"run{number}", 5e6)
     commit("run3", 9e6)
@@ -74,6 +75,8 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
         results_table(StoredCampaign(store, campaign), Asked(flows=["g"]), terminal.width)
     assert "3 of 5 tried !" in text
     assert "! policy=red: 2 of 5 attempts were discarded" in text
+    assert "waits" not in text
+    assert "Without a run so far: 1 combination" in text
     document = results_document(campaign, store.table("c"), result)
     assert document["points"][0]["attempts"] == {
         "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were discarded"],

@@ -52,6 +52,21 @@ def test_large_transfers_at_the_same_time_are_counted() -> None:
     assert at_once([]) == 0
 
 
+def test_a_capture_shorter_than_a_second_has_the_rate_of_all_of_it() -> None:
+    way = Direction(100, 16_000, 100, 4_000, 4_000, 0, 0, 16_000)
+    seen = Seen((), "", 0.2, way, way, 0, (), Shape(1, 0, 0, 0.04, True))
+    assert seen.busiest_bps(way) == 640_000
+    assert replace(seen, duration_s=20.0).busiest_bps(way) == 128_000
+
+
+@pytest.mark.parametrize(("up_bps", "interval_s"), [(2e6, 0.05), (25_600, 0.4)])
+def test_pings_take_a_twentieth_of_the_uplink_at_most(up_bps: float, interval_s: float) -> None:
+    plan = trial.plan("c.pcap", Shape(1, 0, 0, 0.04, True), up_bps, 1e6, "cake", 3)
+    (ping,) = (flow for flow in plan.runs[0].scenario.workload if flow.name == "ping")
+    assert ping.options is not None
+    assert ping.options["interval_s"] == pytest.approx(interval_s)
+
+
 def effect(quantity: Quantity, off: list[float], on: list[float]) -> trial.Effect:
     sides = [{quantity: {RunKey(number, number): value for number, value in enumerate(side)}} for side in (off, on)]
     (found,) = trial.effects(dict(enumerate(sides)), {0: trial.OFF, 1: trial.ON})

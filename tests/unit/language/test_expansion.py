@@ -150,6 +150,9 @@ def test_an_override_ends_the_axis_of_its_field_or_is_one() -> None:
     assert points(planned) == [("1 s",), ("2 s",)]
     assert planned.runs[0].document.document["nodes"][0]["stack"]["name"] == "bbr"
     assert points(plan("", "sweep.stack=[reno, bbr]")) == [("reno",), ("bbr",)]
+    # Whether the file and the option call an entry of a list by its name or its number.
+    for swept, set_ in (("f", "f"), ("f", "0"), ("0", "f")):
+        assert points(plan(f"sweep: {{workload.{swept}.size: [1 kB, 3 kB]}}", f"workload.{set_}.size=2 kB")) == [()]
     # An exclusion of an overridden value applies to it.
     sweep = "sweep: {stack: [reno, cubic], duration: [1 s, 2 s], exclude: [{stack: cubic, duration: 2 s}]}"
     assert points(plan(sweep, "stack=cubic")) == [("1 s",)]

@@ -85,7 +85,7 @@ def test_questions_turn_what_is_searched_for_upwards() -> None:
 @pytest.mark.parametrize(
     ("asked", "amount"),
     [
-        ({"where": "throughput(bulk) < 100 kbit/s"}, "below 100000 by"),
+        ({"where": "throughput(bulk) < 100 kbit/s"}, "below 100 kbit/s by"),
         ({"where": "starvation(bulk) > 0.9"}, "above 0.9 by"),
         ({"min": "throughput(bulk)"}, "better than the campaign by"),
         ({"differs": "throughput(bulk)", "between": {"stack": ["reno", "cubic"]}}, "a difference of"),
@@ -100,14 +100,22 @@ def test_an_interval_is_said_of_what_it_is(asked: dict[str, object], amount: str
     [
         (AXES + QUESTION, 1, "campaign: is required"),
         ("name: c\nnetwork: {topology: line}\nduration: 9 s\n", 1, "this is a campaign file; a search file names it"),
-        ("campaign: c.yaml\n" + AXES + "question: {most: throughput(bulk)}\n", 3, "has one of max, min, where, flips"),
+        (
+            "campaign: c.yaml\n" + AXES + "question: {most: throughput(bulk)}\n",
+            3,
+            "unknown field 'most'; allowed: max, min, where, flips",
+        ),
         ("campaign: c.yaml\n" + AXES + "question: {where: throughput(bulk)}\n", 3, "is not EXPRESSION > NUMBER"),
         ("campaign: c.yaml\n" + AXES + "question: {flips: throughput(bulk)}\n", 3, "'between' belongs to flips and"),
         ("campaign: c.yaml\naxes: {stack: reno}\n" + QUESTION, 2, "an axis is a list of two or more values, or {from"),
-        ("campaign: c.yaml\naxes: {stack: {from: 1 ms, to: 1 kbit/s}}\n" + QUESTION, 2, "have no common kind of unit"),
+        (
+            "campaign: c.yaml\naxes: {stack: {from: 1 ms, to: 1 kbit/s}}\n" + QUESTION,
+            2,
+            "'ms' is a unit of time, but this is a rate",
+        ),
         ("campaign: c.yaml\naxes: {stack: {from: 0 s, to: 1 s, scale: log}}\n" + QUESTION, 2, "above 0 on a log scale"),
         ("campaign: c.yaml\nrepetitions: 1\n" + AXES + QUESTION, 2, "is a whole number from 2"),
-        ("campaign: c.yaml\nruns: 9\n" + AXES + QUESTION, 2, "unknown field; allowed: axes, campaign, name"),
+        ("campaign: c.yaml\nruns: 9\n" + AXES + QUESTION, 2, "unknown field 'runs'; allowed: axes, campaign, name"),
     ],
 )
 def test_problems_have_their_line(tmp_path: Path, text: str, line: int, sentence: str) -> None:

@@ -164,6 +164,11 @@ def test_unfinished_campaigns_are_those_that_ended_without_all_of_their_runs(sto
     assert [row.id for row in store.campaigns(state="incomplete", limit=8)] == ["c2", "c1"]
     assert [row.id for row in store.campaigns(state="incomplete", limit=1)] == ["c2"]
     assert [row.id for row in store.campaigns(state="running")] == ["c3"]
+    # The runs that they lack land for another campaign, which has them too.
+    for run_id in {head.run_id for head in store.heads("c1")}:
+        store.commit_run(pending_run(store, run_id, 5.0))
+    assert store.campaigns(state="incomplete") == []
+    assert {row.id: row.state for row in store.campaigns()}["c1"] == "complete"
 
 
 def test_a_run_lasts_as_long_as_its_scenario_says(store: Store) -> None:
