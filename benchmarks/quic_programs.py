@@ -165,7 +165,7 @@ def fetched(kernel: Kernel, program: ProgramPair, out: Path) -> tuple[dict[str, 
     scenario = load(CAMPAIGNS / program.file, ["backend=virtual-kernel"]).runs[0].scenario
     report = VirtualMachine(kernel).run(scenario, out, lambda progress: None)
     values = {row.metric: row.value for row in outputs.read(out, scenario).rows}
-    problems = list(commands.problems(scenario, report))
+    problems = list(commands.problems(scenario, report, out))
     if problems or values.get("output.size") != 1_000_000:
         raise TestbedError("; ".join(map(str, problems)) or "it fetched another file")
     captures = {path.name: path.read_bytes() for path in sorted((out / "captures").iterdir())}

@@ -19,7 +19,7 @@ EXAMPLE = node_binary.ROOT / "experiments/programs/curl-nginx.yaml"
 def made(kernel: Kernel, scenario: Scenario, out: Path) -> dict[str, str]:
     """Runs the example; the digest of each capture and of the client's output, and its metrics."""
     report = VirtualMachine(kernel).run(scenario, out, lambda progress: None)
-    assert not list(commands.problems(scenario, report))
+    assert not list(commands.problems(scenario, report, out))
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in (out / "captures").iterdir()}
     digests["output"] = hashlib.sha256((out / "programs/file.client.out").read_bytes()).hexdigest()
     values = analyse(out, scenario, report).values
