@@ -59,7 +59,10 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     kin = [
         each for each in names if min(len(each), len(word)) >= 3 and (each.startswith(word) or word.startswith(each))
     ]
-    return [names[near] for near in difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.6)]
+    # A slip of a letter before a shorter name: "modern-brb" is modern-bbr, and not modern.
+    near = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
+    near = near or difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.6)
+    return [names[each] for each in near]
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:
