@@ -55,7 +55,7 @@ impl Airtime {
         if self.symbol_ns == 0 {
             return Ok(());
         }
-        let (bits, symbol_s) = (self.bits_of_symbol(), self.symbol_ns as f64 * 1e-9);
+        let (bits, symbol_s) = (self.bits_of_symbol(), Duration::from_nanos(self.symbol_ns).as_secs_f64());
         let rate_bps = bits as f64 / symbol_s;
         if (rate_bps / self.rate_bps as f64 - 1.0).abs() <= MOST_ROUNDING {
             return Ok(());

@@ -240,7 +240,9 @@ fn a_rate_that_symbols_cannot_carry_is_refused_unless_they_are_not_rounded_to() 
         crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().map(|why| why.to_string())
     };
     let why = build(100_000, json!({})).expect("it is refused");
-    assert!(why.contains("whole bits, here 1, so that the rate would be 250000 bit/s and not 100000"), "{why}");
+    let words =
+        "a symbol of 0.000004 s carries whole bits, here 1, so that the rate would be 250000 bit/s and not 100000";
+    assert!(why.contains(words), "{why}");
     assert_eq!(build(100_000, json!({"symbol_s": 0})), None);
     assert!(build(350_000, json!({})).is_some());
     assert_eq!([1_000_000, 86_600_000].map(|rate| build(rate, json!({}))), [None, None]);
