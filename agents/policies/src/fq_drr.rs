@@ -70,6 +70,8 @@ pub struct FairQueueing {
     quantum: u64,
     /// How a flow's queue is built; `None`: it is first in, first out.
     child: Option<(Context, Option<Named>)>,
+    /// Rates of the line, its own and the opposite one, once they have changed: those of queues that are built later.
+    rates_bps: Option<[Option<u64>; 2]>,
     /// Flows that have packets. With a child all that there were, because their queues remember.
     flows: FxHashMap<Key, FlowQueue>,
     /// Order of those that have packets; the first one has its turn.
@@ -86,6 +88,7 @@ impl FairQueueing {
             limit: limit.into(),
             quantum: quantum.max(1),
             child: None,
+            rates_bps: None,
             flows: FxHashMap::default(),
             turns: VecDeque::new(),
             granted: false,
@@ -153,9 +156,12 @@ impl Policy for FairQueueing {
         }
         let (key, number) = (packet.flow(), self.flows.len());
         let flow = self.flows.entry(key).or_insert_with(|| {
-            let child = self.child.as_ref().and_then(|(context, child)| {
+            let mut child = self.child.as_ref().and_then(|(context, child)| {
                 context.child(&format!("flow-{number}"), child).expect("it was built once, at the start")
             });
+            if let (Some(child), Some([own, opposite])) = (&mut child, self.rates_bps) {
+                child.on_rates(now, own, opposite);
+            }
             FlowQueue { queue: child.unwrap_or_else(|| Box::new(DropTail::new(Limit::NONE))), deficit: 0 }
         });
         let turn = match flow.queue.len_packets() {
@@ -220,6 +226,7 @@ impl Policy for FairQueueing {
     }
 
     fn on_rates(&mut self, now: Time, own_bps: Option<u64>, opposite_bps: Option<u64>) {
+        self.rates_bps = Some([own_bps, opposite_bps]);
         self.flows.values_mut().for_each(|flow| flow.queue.on_rates(now, own_bps, opposite_bps));
     }
 
@@ -254,6 +261,20 @@ mod tests {
             queue.enqueue(Time::ZERO, of(flow, id, payload), &mut events);
         }
         (queue, events)
+    }
+
+    /// Data have half of a bounded line: at 2 Mbit/s the second packet of 1000 bytes is due 8 ms after the first.
+    #[test]
+    fn the_queue_of_a_flow_that_comes_after_a_change_has_the_new_rate() {
+        let options = serde_json::json!({"child": {"name": "cbq-5050", "options": {"bounded": true}}});
+        let options = serde_json::from_value(options).expect("an object");
+        let context = Context { rate_bps: Some(1_000_000), ..crate::testing::context() };
+        let mut queue = context.build(&Named { name: "fq-drr".into(), options }).expect("allowed");
+        let mut events = Events::default();
+        queue.on_rates(Time::ZERO, Some(2_000_000), None);
+        (1..=2).for_each(|id| queue.enqueue(Time::ZERO, of(0, id, 960), &mut events));
+        assert_eq!(queue.dequeue(Time::ZERO, &mut events).map(|packet| packet.id), Some(1));
+        assert_eq!(queue.next_time(), Some(Time(8_000_000)));
     }
 
     #[test]

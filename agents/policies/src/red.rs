@@ -201,6 +201,8 @@ impl<P: Policy> Red<P> {
             (Some(since), Some(typical_packet_s)) => {
                 let m = now.since(since).as_secs_f64() / typical_packet_s;
                 *average *= (1.0 - w).powf(m);
+                // If this packet is dropped, the queue stays empty, and the next one counts the time from now on.
+                *idle_since = Some(now);
             }
             _ => *average = (1.0 - w) * *average + w * waiting,
         }

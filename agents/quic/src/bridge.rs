@@ -39,7 +39,7 @@ impl ControllerFactory for BridgeFactory {
             newest: Time::ZERO,
             srtt_s: 0.0,
             decreased: None,
-            in_recovery: false,
+            recovery: None,
             round_end: Time::ZERO,
             last_sent: Time::ZERO,
             lost: 0,
@@ -67,8 +67,8 @@ struct State {
     srtt_s: f64,
     /// When the window was decreased last; `None` after a packet was acknowledged that was sent later.
     decreased: Option<Time>,
-    /// Whether that was for a loss.
-    in_recovery: bool,
+    /// How the recovery that this began ends; `None`: it was for a mark.
+    recovery: Option<Exit>,
     /// The round trip ends with the ack of a packet that was sent after this.
     round_end: Time,
     last_sent: Time,
@@ -80,6 +80,15 @@ struct State {
 }
 
 impl State {
+    fn on_ack(&mut self, now: Time, sent: Time, bytes: u64, srtt: Duration) {
+        self.acked += bytes;
+        self.newest = self.newest.max(sent);
+        self.srtt_s = srtt.as_secs_f64();
+        if let Some(rate) = &mut self.rate {
+            rate.on_delivered(now, sent, bytes);
+        }
+    }
+
     fn on_end_acks(&mut self, now: Time, in_flight: u64, app_limited: bool) {
         self.in_flight = in_flight;
         let (acked, newest) = (std::mem::take(&mut self.acked), self.newest);
@@ -97,7 +106,8 @@ impl State {
             acked,
             srtt_s: self.srtt_s,
             window_limited: !app_limited,
-            in_recovery: self.in_recovery,
+            // The window grows in slow start after persistent congestion, as after a timeout.
+            in_recovery: self.recovery == Some(Exit::Threshold),
             increase: None,
             rate: self.rate.as_mut().and_then(|rate| rate.sample(now, is_app_limited, self.lost)),
             rtt: Some(now - newest),
@@ -111,17 +121,17 @@ impl State {
         self.control.on_ack(&sample);
         if self.decreased.is_some_and(|decreased| newest > decreased) {
             self.decreased = None;
-            if std::mem::take(&mut self.in_recovery) {
-                self.control.on_recovery_end(&sample, Exit::Threshold);
+            if let Some(exit) = self.recovery.take() {
+                self.control.on_recovery_end(&sample, exit);
             }
         }
     }
 
     fn on_congestion_event(&mut self, now: Time, sent: Time, is_persistent: bool, lost_bytes: u64) {
-        let signal = match lost_bytes {
-            _ if is_persistent => Signal::Timeout { again: false },
-            0 => Signal::Mark,
-            _ => Signal::Duplicates,
+        let (signal, recovery) = match lost_bytes {
+            _ if is_persistent => (Signal::Timeout { again: false }, Some(Exit::Unchanged)),
+            0 => (Signal::Mark, None),
+            _ => (Signal::Duplicates, Some(Exit::Threshold)),
         };
         let flight = self.in_flight;
         self.in_flight = flight.saturating_sub(lost_bytes);
@@ -133,7 +143,7 @@ impl State {
         }
         if is_persistent || self.decreased.is_none_or(|decreased| sent > decreased) {
             self.control.on_loss(&Loss { now, signal, flight, in_flight: self.in_flight });
-            (self.decreased, self.in_recovery) = (Some(now), signal == Signal::Duplicates);
+            (self.decreased, self.recovery) = (Some(now), recovery);
         }
     }
 }
@@ -159,15 +169,7 @@ impl Controller for Bridge {
     }
 
     fn on_ack(&mut self, now: Instant, sent: Instant, bytes: u64, _app_limited: bool, rtt: &RttEstimator) {
-        self.with(|state| {
-            let sent = time(sent);
-            state.acked += bytes;
-            state.newest = state.newest.max(sent);
-            state.srtt_s = rtt.get().as_secs_f64();
-            if let Some(rate) = &mut state.rate {
-                rate.on_delivered(time(now), sent, bytes);
-            }
-        });
+        self.with(|state| state.on_ack(time(now), time(sent), bytes, rtt.get()));
     }
 
     fn on_end_acks(&mut self, now: Instant, in_flight: u64, app_limited: bool, _largest: Option<u64>) {
@@ -278,5 +280,39 @@ impl Rate {
             is_app_limited: record.is_app_limited,
             rtt: Some(now - sent),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use backchannel_core::scenario::Options;
+    use backchannel_stacks::config::stack_config;
+
+    use super::*;
+    use crate::clock::base_instant;
+
+    fn ms(ms: u64) -> Instant {
+        base_instant() + Duration::from_millis(ms)
+    }
+
+    /// Packets sent at 0 ms are lost for so long that one window is left, and one that was sent later is acknowledged.
+    fn after_persistent_congestion(congestion: &str) -> u64 {
+        let options = Options::from([("congestion".to_owned(), congestion.into())]);
+        let config = Arc::new(stack_config("modern", &options).unwrap());
+        let bridge = Arc::new(BridgeFactory(config)).build(ms(0), 1000).into_any();
+        let mut bridge = bridge.downcast::<Bridge>().expect("the factory builds bridges");
+        (0..10).for_each(|number| bridge.on_sent(ms(0), 1000, number));
+        bridge.on_congestion_event(ms(900), ms(0), true, 10_000);
+        bridge.on_sent(ms(1000), 1000, 10);
+        bridge.with(|state| state.on_ack(time(ms(1040)), time(ms(1000)), 1000, Duration::from_millis(40)));
+        bridge.on_end_acks(ms(1040), 0, false, Some(10));
+        bridge.window()
+    }
+
+    /// BBR has its window back when the recovery ends. Reno's starts slowly from one packet.
+    #[test]
+    fn the_recovery_of_persistent_congestion_ends_with_an_ack_of_what_was_sent_after_it() {
+        assert_eq!(["bbr", "bbr1"].map(|name| after_persistent_congestion(name) >= 10_000), [true; 2]);
+        assert_eq!(after_persistent_congestion("reno"), 2000);
     }
 }

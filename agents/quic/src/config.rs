@@ -26,6 +26,8 @@ const UDP_HEADER: u32 = 8;
 const PACKETS_PER_ACK: u32 = 2;
 /// `max_ack_delay` of RFC 9000 18.2, which quinn-proto has.
 pub(crate) const MAX_ACK_DELAY: Duration = Duration::from_millis(25);
+/// Longest packet: quinn-proto gives the length in a long header two bytes, which hold 14 bits of it (RFC 9000 16).
+const MOST_PACKET: u32 = 1 << 14;
 /// Bytes that a sender keeps until they are acknowledged, at least.
 const SEND_WINDOW: u64 = 8 << 20;
 
@@ -35,7 +37,7 @@ options! {
         congestion: ControllerName = "cubic", [Choice]
             "congestion control: cubic, newreno: quinn-proto's own; tcp-cubic, reno and the others: those of this \
              software's TCP";
-        packet_bytes: u32 = 1500, [Bytes 1248 to 65_535]
+        packet_bytes: u32 = 1500, [Bytes 1248 to MOST_PACKET]
             "largest packet, headers of IP and UDP included; the path's MTU is not discovered";
         initial_window_segments: u32 = 10, [Segments 1 to 1000]
             "initial congestion window, in largest packets without headers of IP and UDP (RFC 9002 7.2)";
@@ -245,7 +247,7 @@ mod tests {
                 json!({"session": "tls", "certificate_bytes": 100}),
                 "certificate_bytes: 100, and with session: tls it is",
             ),
-            (json!({"packet_bytes": 1200}), "1200 is not between 1248 and 65535"),
+            (json!({"packet_bytes": 1200}), "1200 is not between 1248 and 16384"),
             (json!({"sack": true}), "stack quic: unknown option 'sack'; allowed: congestion, packet_bytes"),
         ] {
             let why = config(options).unwrap_err().to_string();

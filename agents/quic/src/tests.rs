@@ -145,6 +145,15 @@ fn a_transfer_arrives_whole_both_ends_finish_and_no_timer_remains() {
     assert!(pair.sent.iter().all(|(_, packet)| packet.flow().is_some()));
 }
 
+/// A handshake as large as can be fills them.
+#[test]
+fn the_longest_packets_have_room_for_the_length_in_their_headers() {
+    let mut pair = Pair::new(json!({"packet_bytes": 16_384, "certificate_bytes": 60_000}));
+    pair.transfer(300_000);
+    assert!(pair.read[1] == pattern(SEED, 0, 300_000));
+    assert_eq!(pair.sent.iter().map(|(_, packet)| packet.len()).max(), Some(16_384));
+}
+
 #[test]
 fn the_same_seed_gives_the_same_bytes_and_another_one_others() {
     let bytes = |seed| {

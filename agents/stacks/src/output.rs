@@ -141,13 +141,13 @@ impl Connection {
             self.extensions.on_transmit(segment, &self.sender.outgoing(data, &self.receiver));
         }
         if self.handshake.sack {
+            // As many blocks as fit (RFC 2018 3).
+            let taken = segment.option_bytes() + self.ecn.reserved_option_bytes() + 4;
+            let room = (MOST_OPTIONS.saturating_sub(taken) / 8).min(MOST_SACK_BLOCKS) as usize;
             let blocks = if self.config.sack_sender == SackSender::Smart {
-                self.receiver.smart_block().into_iter().collect()
+                self.receiver.smart_block().into_iter().take(room).collect()
             } else {
-                // As many blocks as fit (RFC 2018 3).
-                let taken = segment.option_bytes() + self.ecn.reserved_option_bytes() + 4;
-                let room = MOST_OPTIONS.saturating_sub(taken) / 8;
-                self.receiver.sack_blocks(room.min(MOST_SACK_BLOCKS) as usize)
+                self.receiver.sack_blocks(room)
             };
             segment.sack = blocks.into_iter().map(|(start, end)| (initial.at(start), initial.at(end))).collect();
         }

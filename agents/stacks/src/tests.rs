@@ -48,6 +48,28 @@ fn a_stream_arrives_over_ipv6() {
     }
 }
 
+/// Timestamps, the sender's window, Pulsed ACK and an ack-rate request leave eight bytes of options on data, too few for
+/// a block.
+#[test]
+fn data_whose_options_leave_no_room_carry_no_block() {
+    for sender in ["rfc6675", "smart"] {
+        let options = [
+            ("sack_sender", json!(sender)),
+            ("peerwin", json!(true)),
+            ("pulsed", json!(true)),
+            ("requested_acks_per_window", json!(5)),
+        ];
+        let config = stack("smart", &options);
+        let source = |seed| Source::new(Content::Pattern(seed), Some(100_000));
+        let path = Path { loss: 0.05, ..CLEAN };
+        let mut pair = Pair::new((config.clone(), source(7)), (config, source(8)), path, 7, 7);
+        pair.run(600);
+        let received = [(1, 7), (0, 8)].map(|(end, seed)| difference(&pair.received[end], seed, 100_000));
+        assert_eq!(received, [None, None], "{sender}");
+        assert!(pair.log.iter().any(|(.., segment)| segment.payload > 0 && segment.option_bytes() == 32), "{sender}");
+    }
+}
+
 /// A client with `bytes` to send, and the server that has its SYN. Their first sequence numbers are 1 and 9.
 fn opening(config: &Config, bytes: u64, server: Source) -> (Connection, Connection) {
     let mut client = Connection::connect(config.clone(), flow(), 1, Source::silent());

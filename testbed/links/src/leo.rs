@@ -25,6 +25,7 @@ use backchannel_core::traits::{Backlog, Delivery, Link, Port, Usage};
 use backchannel_core::Error;
 use serde_json::json;
 
+use crate::jitter::delay;
 use crate::medium::{Direction, Fields};
 use crate::point_to_point;
 use crate::registry::Context;
@@ -84,7 +85,8 @@ fn check(direction: &DirectionSpec, options: &Options) -> Result<(), Error> {
     if direction.rate_bps.is_none() {
         return Err("a leo link needs a rate".into());
     }
-    if direction.delay_s - direction.jitter_s < options.delay_spread_s.as_secs_f64() {
+    // In whole nanoseconds: 30 ms are 20 and 10 ms.
+    if delay(direction.delay_s)? < delay(direction.jitter_s)? + options.delay_spread_s {
         return Err(format!(
             "the delay of {} s must be at least delay_spread_s and the jitter together, because an epoch's delay is drawn \
              within {} s of it",
@@ -123,7 +125,8 @@ impl Leo {
                 let mut change = Change {
                     at_s: 0.0,
                     rate_bps,
-                    delay_s: Some(declared.delay_s + delay_s),
+                    // At the bound itself, the sum may be a rounding error below the jitter.
+                    delay_s: Some((declared.delay_s + delay_s).max(declared.jitter_s)),
                     jitter_s: None,
                     errors: None,
                     queue: None,
@@ -295,5 +298,20 @@ mod tests {
             let why = build_link(&options, 1).err().unwrap().to_string();
             assert!(why.contains(words), "{why}");
         }
+    }
+
+    /// In binary fractions of a second, 30 ms less 20 ms are below 10 ms.
+    #[test]
+    fn a_delay_of_just_the_jitter_and_the_spread_is_enough() {
+        let way = |jitter_s: f64| json!({"rate_bps": 8_000_000, "delay_s": 0.03, "jitter_s": jitter_s, "queue": {"name": "droptail"}});
+        let build = |jitter_s: f64| {
+            let spec = json!({
+                "name": "sky", "kind": "leo", "ends": ["a", "b"], "options": {"delay_spread_s": 0.01},
+                "forward": way(jitter_s), "reverse": way(jitter_s),
+            });
+            crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().map(|why| why.to_string())
+        };
+        assert_eq!(build(0.02), None);
+        assert!(build(0.021).is_some());
     }
 }

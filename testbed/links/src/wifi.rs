@@ -209,7 +209,7 @@ impl Wifi {
         if access.cw_max < access.cw_min {
             return Err("cw_max must be at least cw_min".into());
         }
-        let air = Airtime::new(&options, rate_bps);
+        let air = Airtime::new(&options, rate_bps)?;
         let station =
             |way: &Direction<'_>| way.build(|way| Ok(Station::new(Medium::new(way, [Some(rate_bps); 2], context)?)));
         let mut rng = rng::stream(context.seed, &format!("{}/contention", spec.name));

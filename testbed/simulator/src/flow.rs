@@ -12,6 +12,8 @@ use backchannel_workloads::flow::Sender;
 const FIRST_EPHEMERAL: u16 = 40_000;
 /// Source port of the second connection of a flow; further ones count up from here.
 const FIRST_FURTHER: u16 = 10_000;
+/// Number of these ports, after which they come again.
+pub(crate) const FURTHER_PORTS: u16 = FIRST_EPHEMERAL - FIRST_FURTHER;
 
 /// Source port of the first connection of a flow, and of its packets without a connection.
 pub(crate) fn first_source_port(flow: FlowId) -> u16 {
@@ -71,7 +73,7 @@ impl FlowState {
         self.connections_opened += 1;
         match opened {
             0 => first_source_port(flow),
-            further => FIRST_FURTHER + (further % u32::from(FIRST_EPHEMERAL - FIRST_FURTHER)) as u16,
+            further => FIRST_FURTHER + (further % u32::from(FURTHER_PORTS)) as u16,
         }
     }
 }

@@ -239,6 +239,19 @@ def test_hosts_by_the_hundred_share_a_line(tmp_path: Path) -> None:
     assert not list((tmp_path / "captures").iterdir())
 
 
+def test_ports_come_again_after_thirty_thousand_connections(tmp_path: Path) -> None:
+    made = scenario("modern", duration_s=6.25, rate_bps=100_000_000, delay_s=0.0001)
+    options = {"arrivals": "constant", "distance_s": 0.0002, "sizes": "constant", "mean_bytes": 1}
+    made["workload"] = [
+        {"name": "short", "kind": "transfers", "from": "a", "to": "b", "port": 5001, "options": options}
+    ]
+    made["capture"] = {"snaplen": 96, "at": ["none"]}
+    short = simulate(made, tmp_path)["flows"]["short"]
+    # A byte each; the last two or three are under way.
+    assert short["send"]["bytes"] <= short["receive"]["bytes"] <= 31_251
+    assert short["send"]["bytes"] > 31_240
+
+
 def test_ten_thousand_virtual_seconds_pass(tmp_path: Path) -> None:
     made = scenario("newreno", duration_s=10_000.0, rate_bps=64_000, options={"max_window_segments": 20})
     made["capture"] = {"snaplen": 96, "at": ["none"]}

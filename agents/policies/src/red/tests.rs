@@ -50,6 +50,18 @@ fn the_average_follows_the_equation_and_decays_when_idle() {
     assert!((queue.average() - 1.25 / 4.0).abs() < 1e-12, "two typical packets passed: {}", queue.average());
 }
 
+/// The queue is empty before and after each. The second counts the time since the first, not since the queue was left.
+#[test]
+fn idle_time_counts_once_for_packets_that_an_empty_queue_drops() {
+    let (mut queue, mut events) = red(Parameters { weight: 0.5, action: Action::Drop, ..CASE_B });
+    queue.variables.average = 24.0;
+    for (id, expected) in [(1, 12.0), (2, 6.0)] {
+        queue.enqueue(at(0.1 * id as f64), capable(id, 960), &mut events);
+        assert!((queue.average() - expected).abs() < 1e-9, "{}", queue.average());
+    }
+    assert_eq!(kinds(&events), [1, 2].map(|id| (id, EventKind::DroppedEarly)));
+}
+
 #[test]
 fn the_least_threshold_is_below_the_greatest() {
     let built = |options: Value| {

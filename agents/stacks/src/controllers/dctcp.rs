@@ -5,6 +5,8 @@
 //! 3.3   DCTCP.Alpha = DCTCP.Alpha (1 - g) + g M        M: share of marked bytes of a window
 //!       cwnd = cwnd (1 - DCTCP.Alpha / 2)
 //! ```
+//!
+//! With a peer whose acks do not count marks (RFC 3168), a mark halves the window too.
 
 use super::{AckSample, Growth, Window};
 
@@ -19,11 +21,13 @@ pub struct Dctcp {
     /// DCTCP.BytesAcked and DCTCP.BytesMarked.
     acked: u64,
     marked: u64,
+    /// Whether acks have told how much was marked.
+    counts_marks: bool,
 }
 
 impl Default for Dctcp {
     fn default() -> Dctcp {
-        Dctcp { alpha: 1.0, acked: 0, marked: 0 }
+        Dctcp { alpha: 1.0, acked: 0, marked: 0, counts_marks: false }
     }
 }
 
@@ -32,6 +36,7 @@ impl Growth for Dctcp {
     fn may_grow(&mut self, ack: &AckSample) -> bool {
         self.acked += ack.delivered;
         self.marked += ack.marked;
+        self.counts_marks |= ack.marked > 0;
         if ack.round_start && self.acked > 0 {
             let m = self.marked as f64 / self.acked as f64;
             self.alpha = self.alpha * (1.0 - GAIN) + GAIN * m;
@@ -41,6 +46,9 @@ impl Growth for Dctcp {
     }
 
     fn marked(&mut self, window: &Window) -> f64 {
+        if !self.counts_marks {
+            return window.half_of(window.cwnd());
+        }
         window.cwnd() * (1.0 - self.alpha / 2.0)
     }
 }
@@ -73,6 +81,17 @@ mod tests {
         let before = control.window();
         mark(&mut control);
         assert!((control.window() / before - 0.95).abs() < 0.001, "{}", control.window() / before);
+    }
+
+    #[test]
+    fn marks_that_a_peer_does_not_count_halve_the_window_each_time() {
+        let mut control = avoiding(100, &[], Dctcp::default());
+        for _ in 0..3 {
+            (0..20).for_each(|_| round(&mut control, 0));
+            let before = control.window();
+            mark(&mut control);
+            assert_eq!(control.window() / before, 0.5);
+        }
     }
 
     #[test]

@@ -58,14 +58,15 @@ pub struct Ledbat {
 
 impl Ledbat {
     fn measure(&mut self, now: Time, rtt: Duration) {
-        self.base = Some(match self.base {
-            Some((base, since)) if now - since <= BASE_HISTORY => (base.min(rtt), since),
-            _ => (rtt, now),
-        });
         self.current.push_back(rtt);
         if self.current.len() > CURRENT_FILTER {
             self.current.pop_front();
         }
+        self.base = Some(match self.base {
+            Some((base, since)) if now - since <= BASE_HISTORY => (base.min(rtt), since),
+            // Not above the current delay, of which it is the least.
+            _ => (self.current.iter().copied().min().unwrap_or(rtt), now),
+        });
     }
 
     /// The base delay and the delay of queues, in seconds.
@@ -161,6 +162,19 @@ mod tests {
         // 75 ms of queue: a quarter of the window and half a segment, less what it shrinks meanwhile.
         let shrunk = round(&mut ledbat, 60, 175);
         assert!((16.0..18.0).contains(&shrunk), "{shrunk}");
+    }
+
+    /// When the base delay is forgotten, the current delay is that of the last four samples, some of which were shorter.
+    #[test]
+    fn after_ten_minutes_the_base_delay_is_the_least_of_the_last_samples() {
+        let (mut ledbat, ms) = (Ledbat::default(), Duration::from_millis);
+        for (at_s, rtt_ms) in [(0.0, 40), (599.9, 70), (600.0, 60), (600.1, 90)] {
+            ledbat.measure(Time::from_seconds(at_s), ms(rtt_ms));
+        }
+        assert_eq!(ledbat.base.map(|(base, _)| base), Some(ms(40)));
+        ledbat.base = ledbat.base.map(|(base, _)| (base, Time::ZERO));
+        ledbat.measure(Time::from_seconds(600.2), ms(80));
+        assert_eq!(ledbat.delays(), Some((0.06, 0.0)));
     }
 
     #[test]

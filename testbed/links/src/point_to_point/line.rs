@@ -108,8 +108,8 @@ impl<P: Policy> Line<P> {
         for change in &spec.schedule {
             check_rate(change.rate_bps)?;
             change.errors.as_deref().map(|errors| medium.far_end.error_models(errors)).transpose()?;
-            change.queue.as_ref().map(|queue| build(queue, &of_queue)).transpose()?;
         }
+        check_queues(build, &of_queue, spec.rate_bps, &spec.schedule)?;
         Ok(Line {
             rate_bps: spec.rate_bps,
             framing,
@@ -354,14 +354,15 @@ impl<P: Policy> Line<P> {
     pub(super) fn change_at(&mut self, now: Time, change: &Change) -> Result<(), Error> {
         check_rate(change.rate_bps)?;
         change.errors.as_deref().map(|errors| self.medium.far_end.error_models(errors)).transpose()?;
-        change.queue.as_ref().map(|queue| (self.build)(queue, &self.context)).transpose()?;
         if change.rate_bps.is_some() && self.rate_bps.is_none() {
             return Err("a link that started without a rate cannot get one while it runs".into());
         }
         let at_s = now.seconds();
         let place = self.schedule.iter().take_while(|due| due.at_s <= at_s).count();
         self.schedule.insert(place, Change { at_s, ..change.clone() });
-        if let Err(why) = self.medium.far_end.check_schedule(&self.schedule) {
+        let delays = self.medium.far_end.check_schedule(&self.schedule);
+        let queues = || check_queues(self.build, &self.context, self.rate_bps, &self.schedule);
+        if let Err(why) = delays.and_then(|()| queues()) {
             self.schedule.remove(place);
             return Err(why);
         }
@@ -375,7 +376,8 @@ impl<P: Policy> Line<P> {
         self.replaced += 1;
         let label = format!("{}/queue-{}", self.context.label, self.replaced);
         let context = QueueContext { label, rate_bps: self.rate_bps, ..self.context.clone() };
-        let mut policy = (self.build)(queue, &context).expect("it was built once, when the change was made");
+        let mut policy =
+            (self.build)(queue, &context).expect("it was built once with this rate, when the change was made");
         std::mem::swap(&mut self.medium.policy, &mut policy);
         let mut at = now;
         // A policy that holds packets back releases them later.
@@ -384,6 +386,10 @@ impl<P: Policy> Line<P> {
             if let Some(packet) = policy.dequeue(at, events) {
                 self.medium.policy.enqueue(now, packet, events);
             }
+        }
+        // What it would never send, as of a class without a share, comes last.
+        while let Some(packet) = policy.take(0, None) {
+            self.medium.policy.enqueue(now, packet, events);
         }
         self.changed = true;
         if self.is_idle() && self.device.is_none() {
@@ -432,6 +438,23 @@ fn check_clock(spec: &DirectionSpec, has_device: bool) -> Result<(), Error> {
 
 fn rounded(clock: Clock, delay: Duration) -> Duration {
     Duration::from_nanos(clock.rounded_ns(delay.as_nanos() as u64))
+}
+
+/// Builds the policies of changes, each with the rate of its time, as [`Line::replace_policy`] will.
+fn check_queues<'a, P>(
+    build: BuildPolicy<P>,
+    context: &QueueContext,
+    mut rate_bps: Option<u64>,
+    schedule: impl IntoIterator<Item = &'a Change>,
+) -> Result<(), Error> {
+    for change in schedule {
+        rate_bps = change.rate_bps.or(rate_bps);
+        if let Some(queue) = &change.queue {
+            let context = QueueContext { rate_bps, ..context.clone() };
+            build(queue, &context).map_err(|why| format!("at {} s: {why}", change.at_s))?;
+        }
+    }
+    Ok(())
 }
 
 fn next_change(schedule: &[Change]) -> Time {

@@ -358,6 +358,37 @@ fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
     assert_eq!(results[0], results[1]);
 }
 
+/// AQ's equation 11 holds at 10 Mbit/s over 28.8 kbit/s, and not at 500 bit/s.
+#[test]
+fn a_queue_that_does_not_fit_the_rate_of_its_time_is_refused_before_the_run() {
+    let (aq, why) = (json!({"name": "aq"}), "at 2 s: policy aq: equation 11 does not hold");
+    let schedule = |rate_bps: u64| json!([{"at_s": 1.0, "rate_bps": rate_bps}, {"at_s": 2.0, "queue": aq}]);
+    let scheduled = |first: u64, then: u64| {
+        let spec = ten_megabit(json!({"rate_bps": first, "schedule": schedule(then)}));
+        crate::testing::build(&spec, 1).err().map(|why| why.to_string())
+    };
+    assert!(scheduled(10_000_000, 500).is_some_and(|refused| refused.contains(why)));
+    assert_eq!(scheduled(500, 10_000_000), None);
+    let mut live = crate::testing::build(&ten_megabit(json!({"schedule": schedule(10_000_000)})), 1).unwrap();
+    let slower = serde_json::from_value(json!({"at_s": 0.0, "rate_bps": 500})).unwrap();
+    assert!(live.change(Time::ZERO, 0, &slower).is_ok(), "10 Mbit/s follow before the queue");
+    let refused = live.change(Time(1_500_000_000), 0, &slower).expect_err("the queue follows");
+    assert!(refused.to_string().contains(why), "{refused}");
+}
+
+/// Bounded classes, of which that of acks has no share.
+#[test]
+fn a_new_policy_takes_over_what_the_old_one_would_never_send() {
+    let queue = json!({"name": "cbq-5050", "options": {"bounded": true, "ack_share": 0}});
+    let schedule = json!([{"at_s": 1.0, "queue": {"name": "droptail"}}]);
+    let spec = ten_megabit(json!({"queue": queue, "schedule": schedule}));
+    let (mut link, mut events) = (crate::testing::build(&spec, 1).unwrap(), Events::default());
+    link.submit(Time::ZERO, 0, ack(7), &mut events);
+    link.submit(Time::ZERO, 0, data(1, 960), &mut events);
+    let ids: Vec<_> = drain(&mut *link, &mut events).into_iter().map(|(_, _, id)| id).collect();
+    assert_eq!((ids, events.list.len()), (vec![1, 7], 0));
+}
+
 #[test]
 fn a_new_policy_has_the_rate_of_the_line_and_random_numbers_of_its_own() {
     let red = json!({"name": "red"});

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use backchannel_core::Error;
+
 use super::Options;
 
 /// Bits of the service field and the tail of a transmission (802.11-2020, 17.3.5).
@@ -9,6 +11,8 @@ const SERVICE_AND_TAIL_BITS: u64 = 16 + 6;
 /// Delimiter of a packet in an A-MPDU, and the unit to which it is padded (802.11-2020, 9.7.1).
 const DELIMITER_BYTES: u64 = 4;
 const PADDED_TO_BYTES: u64 = 4;
+/// Greatest share by which whole bits of a symbol may change a rate.
+const MOST_ROUNDING: f64 = 0.01;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Airtime {
@@ -26,7 +30,9 @@ pub(super) struct Airtime {
 }
 
 impl Airtime {
-    pub(super) fn new(options: &Options, rate_bps: u64) -> Airtime {
+    /// # Errors
+    /// The rate is so low that symbols of whole bits have another.
+    pub(super) fn new(options: &Options, rate_bps: u64) -> Result<Airtime, Error> {
         let mut air = Airtime {
             rate_bps,
             preamble: options.preamble_s,
@@ -39,9 +45,33 @@ impl Airtime {
             ampdu_bytes: options.ampdu_bytes,
             contender: Duration::ZERO,
         };
+        air.check_symbol()?;
         let mpdu = air.mpdu_bytes(options.contender_bytes);
         air.contender = air.transmission(mpdu * options.contender_ampdu as u64);
-        air
+        Ok(air)
+    }
+
+    fn check_symbol(&self) -> Result<(), Error> {
+        if self.symbol_ns == 0 {
+            return Ok(());
+        }
+        let (bits, symbol_s) = (self.bits_of_symbol(), Duration::from_nanos(self.symbol_ns).as_secs_f64());
+        let rate_bps = bits as f64 / symbol_s;
+        if (rate_bps / self.rate_bps as f64 - 1.0).abs() <= MOST_ROUNDING {
+            return Ok(());
+        }
+        Err(format!(
+            "a symbol of {symbol_s} s carries whole bits, here {bits}, so that the rate would be {rate_bps:.0} bit/s and not \
+             {}; choose a rate that it can carry, or set symbol_s: 0, with which transmissions are not rounded to symbols",
+            self.rate_bps
+        )
+        .into())
+    }
+
+    /// Whole bits, so that rates such as 86.6 Mbit/s are rounded numbers; at least one.
+    fn bits_of_symbol(&self) -> u128 {
+        let bits = (u128::from(self.rate_bps) * u128::from(self.symbol_ns) + 500_000_000) / 1_000_000_000;
+        bits.max(1)
     }
 
     /// A packet of this length on the air, with what an A-MPDU adds.
@@ -58,11 +88,7 @@ impl Airtime {
         let bits = u128::from(bytes * 8 + SERVICE_AND_TAIL_BITS);
         let ns = match self.symbol_ns {
             0 => (bits * 1_000_000_000).div_ceil(u128::from(self.rate_bps)),
-            symbol => {
-                // Bits of a symbol are whole, so that rates such as 86.6 Mbit/s are rounded numbers.
-                let per_symbol = (u128::from(self.rate_bps) * u128::from(symbol) + 500_000_000) / 1_000_000_000;
-                bits.div_ceil(per_symbol.max(1)) * u128::from(symbol)
-            }
+            symbol => bits.div_ceil(self.bits_of_symbol()) * u128::from(symbol),
         };
         self.preamble + Duration::from_nanos(ns as u64)
     }

@@ -230,3 +230,20 @@ fn what_cannot_be_is_refused_with_the_reason() {
     let why = crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().unwrap().to_string();
     assert!(why.contains("the same rate"), "{why}");
 }
+
+/// 100 kbit/s are 0.4 bits in 4 us, which would be one.
+#[test]
+fn a_rate_that_symbols_cannot_carry_is_refused_unless_they_are_not_rounded_to() {
+    let build = |rate: u64, options: Value| {
+        let way = json!({"rate_bps": rate, "queue": {"name": "droptail"}});
+        let spec = json!({"name": "air", "kind": "wifi", "ends": ["a", "b"], "options": options, "forward": way, "reverse": way});
+        crate::testing::build(&serde_json::from_value(spec).unwrap(), 1).err().map(|why| why.to_string())
+    };
+    let why = build(100_000, json!({})).expect("it is refused");
+    let words =
+        "a symbol of 0.000004 s carries whole bits, here 1, so that the rate would be 250000 bit/s and not 100000";
+    assert!(why.contains(words), "{why}");
+    assert_eq!(build(100_000, json!({"symbol_s": 0})), None);
+    assert!(build(350_000, json!({})).is_some());
+    assert_eq!([1_000_000, 86_600_000].map(|rate| build(rate, json!({}))), [None, None]);
+}

@@ -17,7 +17,7 @@ use backchannel_workloads::Application;
 use super::Simulation;
 use crate::connection::{flow_config, write_samples, HostConnection, Role};
 use crate::event_queue::Event;
-use crate::flow::{destination, first_source_port, v4, FlowKeyV4, FlowState};
+use crate::flow::{destination, first_source_port, v4, FlowKeyV4, FlowState, FURTHER_PORTS};
 use crate::node::NextHop;
 
 impl<'a> Simulation<'a> {
@@ -141,11 +141,30 @@ impl<'a> Simulation<'a> {
         }
         self.heeds_full_interfaces |= connection.connection.heeds_full_interface();
         let number = self.connections.push(connection);
+        let reversed = key.reversed();
         let key = FlowKeyV4::from(key);
         self.nodes[node].latest_connection = (key, number);
-        self.by_flow.insert(key, number);
+        if self.by_flow.insert(key, number).is_some() {
+            self.forget(FlowKeyV4::from(reversed));
+        }
         self.drive(number);
         number
+    }
+
+    /// The connection that sends this flow is over, and its ports have a new one: the peer accepts that.
+    #[cold]
+    fn forget(&mut self, key: FlowKeyV4) {
+        let Some(number) = self.by_flow.remove(&key) else { return };
+        let latest = &mut self.nodes[self.connections[number].node].latest_connection;
+        if latest.0 == key {
+            latest.0 = FlowKeyV4::NONE;
+        }
+    }
+
+    /// Whether a connection that sends this flow is still open.
+    fn is_open(&self, key: FlowKey) -> bool {
+        let number = self.by_flow.get(&FlowKeyV4::from(key));
+        number.is_some_and(|number| self.connections[*number].connection.end().is_none())
     }
 
     /// Accepts a connection at the port of a flow.
@@ -291,6 +310,21 @@ impl FlowDriver<'_, '_> {
     fn flow(&mut self) -> &mut FlowState {
         &mut self.simulation.flows[self.number]
     }
+
+    /// Source port of the next connection. After many the ports come again, but not those of open connections.
+    fn free_port(&mut self) -> Result<u16, Error> {
+        let number = self.number;
+        for _ in 0..FURTHER_PORTS {
+            let flow = self.flow();
+            let (port, from, to) = (flow.next_source_port(number), flow.from, flow.to);
+            let key = self.simulation.key(number, (from, port), to);
+            if !self.simulation.is_open(key) {
+                return Ok(port);
+            }
+        }
+        let name = &self.simulation.spec(number).name;
+        Err(format!("flow '{name}': {FURTHER_PORTS} connections are open at the same time, and no port is left").into())
+    }
 }
 
 impl SendingEnd for FlowDriver<'_, '_> {
@@ -305,9 +339,8 @@ impl SendingEnd for FlowDriver<'_, '_> {
     }
 
     fn connect(&mut self, first: Write) -> Result<ConnectionId, Error> {
-        let number = self.number;
-        let flow = self.flow();
-        let (src_port, from, to) = (flow.next_source_port(number), flow.from, flow.to);
+        let (number, src_port) = (self.number, self.free_port()?);
+        let &mut FlowState { from, to, .. } = self.flow();
         self.simulation.open(number, Role::Sender, (from, src_port), to, first, "client")
     }
 
