@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -14,8 +15,9 @@ from pathlib import Path
 
 from testbed.errors import TestbedError
 
-#: Prefix of scratch folders in the temporary directory.
-PREFIX = "backchannel."
+#: Prefix of scratch folders in the temporary directory, and how the names of all of them end, after eight characters of
+#: `mkdtemp`: a sweep must take no folder of the user's for one.
+PREFIX, ENDING = "backchannel.", ".tmp"
 
 
 class ScratchFolder:
@@ -23,7 +25,7 @@ class ScratchFolder:
 
     Args:
         parent: of the folder; None: the temporary directory.
-        prefix: of its name; all folders in `parent` that start with it must be scratch folders.
+        prefix: of its name.
 
     Raises:
         TestbedError: `parent` cannot be written.
@@ -32,7 +34,7 @@ class ScratchFolder:
     def __init__(self, parent: Path | None = None, prefix: str = PREFIX) -> None:
         while True:
             try:
-                self.path = Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
+                self.path = Path(tempfile.mkdtemp(ENDING, prefix, parent))
             except OSError as error:
                 # Without a temporary directory that can be written, Python's message lists those that it tried.
                 reason = error.strerror or error
@@ -66,8 +68,9 @@ class ScratchFolder:
 def sweep(parent: Path | None = None, prefix: str = PREFIX) -> int:
     """Removes this user's scratch folders whose owner has ended. Returns their number."""
     removed = 0
+    name = re.compile(rf"{re.escape(prefix)}[a-z0-9_]{{8}}{re.escape(ENDING)}")
     try:
-        paths = [Path(entry) for entry in os.scandir(parent or tempfile.gettempdir()) if entry.name.startswith(prefix)]
+        paths = [Path(entry) for entry in os.scandir(parent or tempfile.gettempdir()) if name.fullmatch(entry.name)]
     except OSError:
         return 0
     for path in paths:

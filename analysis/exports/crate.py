@@ -41,6 +41,8 @@ FIGURES = ("throughput", "goodput", "direction_fairness", "completion_time", "ut
 OWN_FIGURE = "figures/figure"
 #: The campaign's columns in campaign.json.
 OF_CAMPAIGN = ("id", "name", "title", "file", "text", "overrides", "backend", "seed", "repetitions")
+#: Of the folder beside it in which a bundle is made.
+PREFIX = ".bundle-"
 _CHUNK = 1 << 20
 #: Default licence of exported results.
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
@@ -71,9 +73,8 @@ def write(campaign: StoredCampaign, path: Path, author: str = "", licence: str =
 
 def _write(campaign: StoredCampaign, runs: Sequence[RunRow], path: Path, author: str, licence: str) -> str:
     store, row = campaign.store, campaign.row
-    prefix = f".{path.name}-"
-    sweep(path.parent, prefix)
-    with ScratchFolder(path.parent, prefix) as scratch:
+    sweep(path.parent, PREFIX)
+    with ScratchFolder(path.parent, PREFIX) as scratch:
         generated = _generated(campaign, runs, scratch)
         files = {name: (file.stat().st_size, _sha256(file), file) for name, file in generated.items()}
         names = [*files, *(f"runs/{run.id}/{file.path}" for run in runs for file in run.files)]

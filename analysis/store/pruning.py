@@ -161,7 +161,7 @@ def compact(database: Database) -> None:
     """Gives free pages back to the disk: of SQLite, whose file never shrinks by itself. PostgreSQL does so.
 
     Raises:
-        StoreError: another program uses the store.
+        StoreError: another program uses the store, or the disk has no room for a copy of it.
     """
     if database.is_postgresql:
         return

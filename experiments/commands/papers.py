@@ -25,7 +25,16 @@ from experiments.commands.options import (
     LimitOption,
     ResultsOption,
 )
-from experiments.commands.shared import answer_console, console, fail, open_existing, show_note, show_parts, wants_json
+from experiments.commands.shared import (
+    answer_console,
+    console,
+    fail,
+    open_existing,
+    show_note,
+    show_parts,
+    store_location,
+    wants_json,
+)
 from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text
 from testbed.local_folders import ScratchFolder
@@ -89,7 +98,7 @@ def run(
     from experiments.terminal import TerminalReporter
 
     terminal = answer_console()
-    options = Options(results, jobs, force, limit=limit, attempts=attempts, inventory=inventory)
+    options = Options(store_location(results), jobs, force, limit=limit, attempts=attempts, inventory=inventory)
     done = reproduce(selected, backend, options, TerminalReporter(terminal), show_note, defaults=defaults)
     for result in done:
         if result.refused:

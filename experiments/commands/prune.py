@@ -329,5 +329,6 @@ def _in_parts(ids: Sequence[str], together: int, work: Callable[[Sequence[str]],
 def _compact(store: Store) -> None:
     try:
         of_store.compact(store.database)
-    except StoreError:
-        show_note("the database keeps its size, because another program uses it; later runs fill the free room")
+    except StoreError as error:
+        # Another program uses it, or the disk has no room for a second copy.
+        show_note(f"the database keeps its size: {error}; later runs fill the free room")

@@ -153,7 +153,10 @@ def _score(
     plan = expand(replace(reproduction.source, values=dict(variant.values)), overrides)
     if variant.perturbation:
         plan = perturbed_plan(plan, variant.perturbation, BY)
-    run_campaigns([plan], options, reporter)
+    (outcome,) = run_campaigns([plan], options, reporter)
+    if outcome.interrupted:
+        # The engine has caught the signal, which is meant for all variants.
+        raise KeyboardInterrupt
     with analysis.open(options.results) as opened:
         campaign = opened[plan.id]
         valid = len(opened.store.valid_runs(plan.run_ids))

@@ -6,11 +6,13 @@ import json
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pydantic import ValidationError
 from rich.console import Console
 
+from analysis.store import Store
 from experiments.engine.options import Options
 from experiments.language.campaign import Plan, expand
 from experiments.papers import choice_sensitivity
@@ -54,6 +56,22 @@ def test_an_alternative_is_a_value_of_a_field_of_its_choice() -> None:
             artefacts=("x",), fields={"a": 1}, default="none", alternatives=({"b": 2},), by="ours", when="after",
             reason="r",
         )  # fmt: skip
+
+
+def test_an_interrupted_score_ends_all_variants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+
+    def interrupted(plans: list[Plan], *_: object) -> list[SimpleNamespace]:
+        begun.append(plans[0].id)
+        return [SimpleNamespace(interrupted=True)]
+
+    monkeypatch.setattr(choice_sensitivity, "run_campaigns", interrupted)
+    Store.open(tmp_path / "results").close()
+    target = next(one for one in all_targets() if one.id == "asym-table1")
+    reporter = TerminalReporter(Console(file=StringIO()))
+    with pytest.raises(KeyboardInterrupt):
+        list(outcomes(ALL["asym-table1"], target, Options(tmp_path / "results"), reporter, 1))
+    assert len(begun) == 1
 
 
 def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,9 @@ import pytest
 
 from analysis import versions
 from analysis.errors import AnalysisError
+from analysis.store import Store, StoreFailed
 from experiments import exits, import_files, lab, new_parts
-from experiments.commands import imports
+from experiments.commands import imports, prune
 from experiments.commands.packetdrill import _kept_name
 from experiments.line import Line
 from testbed.errors import BadRequest
@@ -118,3 +119,15 @@ def test_a_command_in_a_rehearsal_that_a_signal_ends_has_the_status_of_a_shell(
         words = ["lab", "namespaces", "hosts.yml", "campaign.yaml", "/", "--", "/bin/sh", "-c", command]
         monkeypatch.setattr(sys, "argv", words)
         assert lab.main() == status
+
+
+def test_prune_says_why_the_database_keeps_its_size(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def full(_: object) -> None:
+        raise StoreFailed("the results store failed: database or disk is full")
+
+    monkeypatch.setattr("analysis.store.pruning.compact", full)
+    with Store.open(tmp_path) as store:
+        prune._compact(store)
+    assert "keeps its size: the results store failed: database or disk is full; later" in capsys.readouterr().err

@@ -11,7 +11,15 @@ import pytest
 
 from analysis.store import Store, StoreError
 from testbed.errors import TestbedError
-from testbed.local_folders import PREFIX, ScratchFolder, private_folder, runtime_folder, shared_parent_folder, sweep
+from testbed.local_folders import (
+    ENDING,
+    PREFIX,
+    ScratchFolder,
+    private_folder,
+    runtime_folder,
+    shared_parent_folder,
+    sweep,
+)
 from tests.conftest import backchannel
 
 HOLDS = """
@@ -56,19 +64,28 @@ def test_a_closed_folder_is_gone_also_after_a_rename(tmp_path: Path) -> None:
 
 def test_sweeping_removes_neither_links_nor_folders_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "other").mkdir()
-    (tmp_path / f"{PREFIX}link").symlink_to(tmp_path / "other")
-    (tmp_path / f"{PREFIX}file").touch()
-    (tmp_path / f"{PREFIX}theirs").mkdir()
+    link, file, theirs = (f"{PREFIX}{number:08}{ENDING}" for number in range(3))
+    (tmp_path / link).symlink_to(tmp_path / "other")
+    (tmp_path / file).touch()
+    (tmp_path / theirs).mkdir()
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
     assert sweep(tmp_path) == 0
     monkeypatch.undo()
     assert sweep(tmp_path) == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{PREFIX}file", f"{PREFIX}link", "other"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [link, file, "other"]
+
+
+def test_sweeping_removes_no_folder_that_a_user_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ["backchannel.git", "backchannel.original", "backchannel.2026-11-30.tmp", "backchannel"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    assert sweep(tmp_path) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
 
 
 def test_every_command_removes_abandoned_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    (tmp_path / f"{PREFIX}abandoned").mkdir()
+    (tmp_path / f"{PREFIX}aban_one{ENDING}").mkdir()
     backchannel("list", status=0)
     assert list(tmp_path.iterdir()) == []
 
