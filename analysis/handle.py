@@ -201,10 +201,10 @@ class OpenResults:
             head = naming.found(campaigns, name)
         except AnalysisError:
             run_ids = self.store.run_ids(name) if name else []
-            row = self.store.run(run_ids[0]) if len(run_ids) == 1 else None
-            if row is None:
+            run = self.store.run(run_ids[0]) if len(run_ids) == 1 else None
+            if run is None:
                 raise
-            names = " and ".join(campaign.name for campaign in row.campaigns)
+            names = " and ".join(campaign.name for campaign in run.campaigns)
             raise AnalysisError(f"unknown campaign '{name}': this is a run of {names or 'no campaign'}") from None
         row = self.store.campaign(head.id)
         if row is None:
