@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -149,18 +150,38 @@ def _of_quantity(
     heading += f"{first['value']} against {first['baseline']}" if len(values) == 1 else f"against {first['baseline']}"
     yield Text(f"{heading}, {numbers[0]}" if len(numbers) == 1 else heading, style="bold")
     columns = ["difference", "p", "d_z", *(["over"] if len(numbers) > 1 else []), "verdict", "needs"]
-    table = plain_table("", *columns, right=["p", "d_z", "needs"])
-    for column in table.columns[1:]:
-        column.no_wrap = width >= WIDE
-    before = ""
+    at_points: dict[str, list[list[str | Text]]] = {}
     for row in shown:
         point = point_label({field: row[field] for field in fields})
-        if len(values) > 1 and point != before:
-            table.add_row(Text(point, style="dim"))
-        before = point
         label = f"{' ' if point else ''}{row['value']}" if len(values) > 1 or not point else point
-        table.add_row(label, *_cells(row, len(numbers) > 1))
-    yield table
+        above = point if len(values) > 1 else ""
+        at_points.setdefault(above, []).append([label, *_cells(row, len(numbers) > 1)])
+    cells = list(itertools.chain(*at_points.values()))
+    widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(["", *columns])]
+    if sum(widths) + 2 * len(columns) > width:
+        # The relative change goes below the difference, and then the first column is folded.
+        for row_cells in cells:
+            row_cells[1] = str(row_cells[1]).replace(" (", "\n(")
+        widths[1] = max(len(line) for row_cells in cells for line in ["difference", *str(row_cells[1]).split("\n")])
+        widths[0] = min(widths[0], max(LEAST_VALUE, width - sum(widths[1:]) - 2 * len(columns)))
+
+    def table(of_point: Sequence[Sequence[str | Text]], has_head: bool) -> Table:
+        made = plain_table("", *columns, right=["p", "d_z", "needs"])
+        made.show_header = has_head
+        for column, column_width in zip(made.columns, widths, strict=True):
+            column.width = column_width
+        for row_cells in of_point:
+            made.add_row(*row_cells)
+        return made
+
+    if len(values) == 1 or list(at_points) == [""]:
+        yield table(cells, has_head=True)
+    else:
+        # The name of a point is wider than the column of the values below it.
+        yield table([], has_head=True)
+        for point, of_point in at_points.items():
+            yield Text(point, style="dim")
+            yield table(of_point, has_head=False)
     if len(shown) < len(rows):
         yield Text(f" others: {_counted([row for row in rows if row not in shown])} (--all prints them)", style="dim")
 
@@ -204,8 +225,8 @@ SINGLE_RUNS = (
     "One run a side has no spread, so no difference is called better, worse or the same. Run the campaign again with "
     "--set repetitions=3 or more; 'variation' makes repetitions differ where nothing is random (docs/campaigns.md)."
 )
-#: Columns of a terminal from which only labels are folded.
-WIDE = 72
+#: Width of the compared values in a terminal that is too narrow for them.
+LEAST_VALUE = 8
 #: Metrics of flows that are named and not counted.
 FEW = 4
 STYLES = {"worse": "bold red", "better": "green", "different": "yellow"}

@@ -51,18 +51,19 @@ def no_file(path: Path) -> str:
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """The name that an unknown one probably stands for, or none.
 
-    One that begins with it ("min" for "min_fraction"), one that it begins with ("simulator" for "sim"), or the one with
-    the most letters in common.
+    The one that differs by a letter or two, one that begins with it ("min" for "min_fraction"), one that it begins with
+    ("simulator" for "sim"), or the one with the most letters in common.
     """
     names = {each.lower(): each for each in known}
     word = name.lower()
     kin = [
         each for each in names if min(len(each), len(word)) >= 3 and (each.startswith(word) or word.startswith(each))
     ]
-    # A slip of a letter before a shorter name: "modern-brb" is modern-bbr, and not modern.
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
-    near = near or difflib.get_close_matches(word, kin or names, n=1, cutoff=0.0 if kin else 0.6)
-    return [names[each] for each in near]
+    # A slip of a letter is likelier than a word cut short.
+    for candidates, cutoff in ((names, 0.8), (kin, 0.0), (names, 0.6)):
+        if close := difflib.get_close_matches(word, candidates, n=1, cutoff=cutoff):
+            return [names[close[0]]]
+    return []
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> str:

@@ -183,7 +183,8 @@ def guard(app: Flask, results: Path, token: str, names: list[str]) -> None:
                 abort(401, "The token is wrong.")
             g.by_token = True
         if auth.locked and not g.by_token and not auth.knows() and request.endpoint not in OPEN:
-            if request.path.startswith("/api/"):
+            # A scraper would follow a redirection and read a page.
+            if request.path.startswith("/api/") or request.endpoint == "monitoring.metrics":
                 abort(401, "This site asks for a token: send it as 'Authorization: Bearer TOKEN'.")
             if request.method not in SAFE:
                 abort(401, "Your session has ended; give the token again.")

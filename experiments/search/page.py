@@ -18,7 +18,13 @@ _STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 72em; padding: 0 1em; color: #222 }
 svg { margin: 0 1em 1em 0 } svg text { font-size: 11px; fill: #444 } table { border-collapse: collapse }
 td, th { padding: .2em .8em .2em 0; text-align: left; border-bottom: 1px solid #ddd }
-td { font-variant-numeric: tabular-nums }
+td { font-variant-numeric: tabular-nums } svg { max-width: 100% } li { overflow-wrap: anywhere }
+.scroll { overflow-x: auto }
+@media (prefers-color-scheme: dark) {
+  body { background: #161a1b; color: #ddd } td, th { border-color: #444 }
+  /* Its colours say how good a combination is. */
+  svg { background: #fff }
+}
 """
 
 
@@ -37,9 +43,11 @@ def page(state: Search, report: Sequence[str]) -> str:
     lines = "".join(f"<li>{escape(line)}</li>" for line in report)
     asked = escape(f"{state.file.question.kind}: {state.file.question.text}")
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{escape(state.file.name)}</title>'
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(state.file.name)}</title>'
         f"<style>{_STYLE}</style><h1>{escape(state.file.name)}</h1><p>{asked}</p><ul>{lines}</ul>"
-        f"<p>{_legend(state)}</p>{pictures}<table><tr>{head}</tr>{rows}</table></html>\n"
+        f'<p>{_legend(state)}</p>{pictures}<div class="scroll" tabindex="0"><table><tr>{head}</tr>{rows}</table></div>'
+        "</html>\n"
     )
 
 

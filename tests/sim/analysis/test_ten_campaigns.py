@@ -15,6 +15,7 @@ from flask.testing import FlaskClient
 
 import analysis
 from analysis.handle import OpenResults
+from experiments.labels import point_label
 from experiments.results_table import Asked, columns_of
 from tests.support.called import called
 from tests.support.ten_campaigns import NAMES, ten
@@ -125,7 +126,7 @@ def test_site_and_command_print_the_same_of_each_comparison(name: str, store: Op
             assert f'{row["shown"]}</span> <span class="word {row["verdict"].replace(" ", "-")}">' in page
 
 
-@pytest.mark.parametrize("width", [80, 40])
+@pytest.mark.parametrize("width", [80, 60, 40])
 def test_compare_fits_any_width_and_counts_the_rest(
     width: int, monkeypatch: pytest.MonkeyPatch, store: OpenResults
 ) -> None:
@@ -135,6 +136,11 @@ def test_compare_fits_any_width_and_counts_the_rest(
     assert status == 0
     assert max(map(len, out.splitlines())) <= width
     rows = store["three-axes"].contrast("policy", metrics=["throughput"]).to_dicts()
+    # Points have lines of their own, which columns do not fold.
+    fields = [name for name in store["three-axes"].axes if not name.endswith("policy")]
+    if width > 40:
+        point = point_label({name: rows[0][name] for name in fields})
+        assert point in map(str.strip, out.splitlines())
     counted = Counter(row["verdict"] for row in rows if row["exploratory"])
     said = " ".join(out.split())
     assert f"exploratory: {counted['same']} same, {counted['cannot tell']} cannot tell (--all prints them)" in said

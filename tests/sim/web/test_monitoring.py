@@ -99,5 +99,5 @@ def test_metrics_are_in_prometheus_text_format(fresh: FlaskClient, tmp_path: Pat
 def test_metrics_need_the_token_and_health_does_not(tmp_path: Path) -> None:
     locked = create_app(tmp_path, token=TOKEN).test_client()
     assert locked.get("/api/health").status_code == 200
-    assert locked.get("/metrics").status_code == 302
+    assert locked.get("/metrics").status_code == 401
     assert locked.get("/metrics", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
