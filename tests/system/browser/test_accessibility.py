@@ -17,7 +17,7 @@ from analysis.store.rows import CellProgressRow
 from tests.conftest import backchannel
 from tests.sim.web.test_pages import campaign
 from tests.support.simulated import Simulated, ran
-from tests.support.site import COUNTED, DESKTOP_PX, PHONE_PX, FakeSession, captured, served
+from tests.support.site import COUNTED, DESKTOP_PX, PATIENCE_MS, PHONE_PX, FakeSession, captured, served
 from tests.support.waiting import wait_until
 from web.app import create_app
 
@@ -130,6 +130,7 @@ def violations(page: Page) -> list[str]:
 def tab(browser: Browser) -> Iterator[Page]:
     """One tab for every page, whose scripts and styles stay in the browser's cache."""
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE_MS)
     yield page
     page.close()
 
