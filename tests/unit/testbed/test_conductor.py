@@ -113,6 +113,7 @@ class ModelNetwork:
         #: How far the realtime clock of each node is ahead.
         self.ahead_ns = dict.fromkeys(self.plan.nodes, 0)
         self.lost = ""
+        self.monotonic_ns: Callable[[], int] = time.monotonic_ns
 
     @property
     def agents(self) -> Mapping[str, AgentClient]:
@@ -147,7 +148,7 @@ class ModelNetwork:
     def start_links(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
         if telemetry is not None:
             telemetry.write_text("")
-        return conductor_module.time.monotonic_ns()
+        return self.monotonic_ns()
 
     def stop_links(self) -> DriverReport:
         counters = DirectionReport(error_losses=0)
@@ -183,9 +184,10 @@ class SetTime:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> SetTime:
+def clock(network: ModelNetwork, monkeypatch: pytest.MonkeyPatch) -> SetTime:
     """Takes the place of the clock. On a busy machine a short run may be over before the first look at it."""
     clock = SetTime()
+    network.monotonic_ns = clock.monotonic_ns
     monkeypatch.setattr(conductor_module, "time", clock)
     return clock
 
