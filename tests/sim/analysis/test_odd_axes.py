@@ -16,7 +16,6 @@ CAMPAIGN = f"""
 name: odd
 {asymmetric_path()}workload: [{{name: f, from: server, to: client}}]
 duration: 1 s
-capture: {{at: [none], telemetry: false, counters: {{every: 100 ms, at: [bottleneck]}}}}
 sweep:
   axes:
     metric: {{a: {{network.reverse.delay: 50 ms}}, b=c: {{network.reverse.delay: 60 ms}}}}
