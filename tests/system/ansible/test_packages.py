@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from pathlib import Path
 from typing import Any
@@ -40,13 +39,12 @@ def test_a_role_that_creates_a_python_environment_installs_its_packages(role: st
 
 @pytest.mark.emulated
 @pytest.mark.shares_cpu
-def test_missing_packages_are_reported_before_any_host_changes(lab_files: Path) -> None:
-    lacking = json.dumps({f"{role}_packages": [f"no-such-package-of-{role}"] for role in ("worker", "results_site")})
-    # Check mode installs nothing, so the preflight check must report the packages.
+@pytest.mark.parametrize("role", ["worker", "results_site"])
+def test_a_missing_package_is_reported_before_any_host_changes(lab_files: Path, role: str) -> None:
+    lacking = json.dumps({f"{role}_packages": ["no-such-package"]})
+    # Check mode installs nothing, so the preflight check must report the package.
     done = in_lab(lab_files, f"backchannel testbed site -i {lab_files} -- --check -e {shlex.quote(lacking)}")
     lines = [line for line in done.stdout.splitlines() if line.startswith("backchannel: ")]
     assert len(lines) == 2, done.stdout
-    found = re.match(r"backchannel: host m: not fit: packages are missing \((.*)\) and cannot be installed", lines[0])
-    assert found is not None, lines[0]
-    assert set(found[1].split(", ")) == {"no-such-package-of-worker", "no-such-package-of-results_site"}
+    assert "host m: not fit: packages are missing (no-such-package) and cannot be installed" in lines[0]
     assert lines[1] == "backchannel: nothing was changed on any host"
