@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import node_binary
+from tests.support.waiting import HANGS_S
 
 OUTLIVING = """
 import sys, threading
@@ -42,7 +43,7 @@ def test_an_emulator_outlives_the_connection_that_asked_for_it(tmp_path: Path) -
     """Its parent-death signal comes when the thread that started it ends. Runs in a cell, on the cell's loopback."""
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-c", OUTLIVING, str(tmp_path)],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANGS_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == "line"

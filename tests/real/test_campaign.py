@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
@@ -15,9 +14,8 @@ import pytest
 
 from testbed import node_binary
 from tests.conftest import CAMPAIGN, Finished, backchannel
-from tests.real.test_cell import left_behind, namespaces
-from tests.support.faults.leftovers import interfaces
-from tests.support.waiting import wait_until
+from tests.support.faults.leftovers import Watch
+from tests.support.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.emulated
 
@@ -75,21 +73,17 @@ def test_a_killed_campaign_leaves_nothing_running_and_goes_on(tmp_path: Path) ->
     """`kill -9` three times at random moments, which the seed draws."""
     file = tmp_path / "small.yaml"
     file.write_text(SHORT)
-    before, interfaces_before = namespaces(), interfaces()
     moments = random.Random(7)
     results = tmp_path / "results"
     words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results)]
     for number in range(3):
-        mark = f"BACKCHANNEL_TEST_CAMPAIGN={os.getpid()}-{number}"
-        runner = subprocess.Popen(
-            words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            env={**os.environ, **dict([mark.split("=")])},
-        )  # fmt: skip
+        watch = Watch(tmp_path / f"watched{number}")
+        runner = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=watch.environment)
         time.sleep(moments.uniform(1.0, 7.0))
+        watch.processes()
         runner.send_signal(signal.SIGKILL)
         runner.wait()
-        assert not left_behind(mark, before)
-    assert interfaces() == interfaces_before
+        assert watch.left() == []
     done = backchannel("run", file, "--results", results, "--json", status=0)
     assert json.loads(done.stdout)["state"] == "complete"
     assert not list((results / "incoming").iterdir())
@@ -104,7 +98,7 @@ def test_an_interrupted_campaign_says_so_and_keeps_what_landed(tmp_path: Path) -
     )  # fmt: skip
     wait_until(lambda: list(tmp_path.glob("results/incoming/*")), "a started run")
     runner.send_signal(signal.SIGINT)
-    said, _ = runner.communicate(timeout=30)
+    said, _ = runner.communicate(timeout=HANGS_S)
     assert runner.returncode == 130
     assert "the same command continues" in said
 
@@ -128,7 +122,7 @@ def test_two_campaigns_run_side_by_side(tmp_path: Path) -> None:
         ]
         runners.append(subprocess.Popen(words, stdout=subprocess.PIPE, text=True))
     for runner in runners:
-        said, _ = runner.communicate(timeout=200)
+        said, _ = runner.communicate(timeout=HANGS_S)
         assert runner.returncode == 0
         assert json.loads(said)["state"] == "complete"
 
@@ -136,7 +130,7 @@ def test_two_campaigns_run_side_by_side(tmp_path: Path) -> None:
 def test_the_documented_mininet_script_pings_across_its_modem_line() -> None:
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, node_binary.ROOT / "docs/examples/mininet_modem.py"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANGS_S, check=False,
     )  # fmt: skip
     assert "3 received" in done.stdout, done.stderr
     least_ms = float(done.stdout.rsplit("= ", 1)[1].split("/")[0])

@@ -24,8 +24,9 @@ from testbed.cell import Cell
 from testbed.errors import TestbedError
 from testbed.report import ProblemKind, Report
 from tests.conftest import LATE_IS_FINE, run_validly, two_hosts, typed
-from tests.support.faults.leftovers import interfaces
-from tests.support.processes import marked, run_with_a_pause
+from tests.support.faults.leftovers import Watch
+from tests.support.processes import run_with_a_pause
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.emulated
 
@@ -68,33 +69,6 @@ os.kill(pid, signal.SIGCONT)
 net.stop()
 print(json.dumps({name: link[name].lost_before_the_link for name in ("forward", "reverse")}))
 """
-
-
-def namespaces() -> set[str]:
-    """Network namespaces that any process lives in."""
-    result = set()
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                result.add(str((process / "ns/net").readlink()))
-            except OSError:
-                continue
-    return result
-
-
-def left_behind(mark: str, before: set[str], patience_s: float = 5.0) -> str:
-    """Processes and namespaces that are still there after a while; empty when all are gone.
-
-    A process that is ending has lost its environment before it lets go of its namespaces: both are waited for.
-    """
-    deadline = time.monotonic() + patience_s
-    while True:
-        processes, more = marked(mark), namespaces() - before
-        if not processes and not more:
-            return ""
-        if time.monotonic() > deadline:
-            return f"processes {processes}, namespaces {sorted(more)}"
-        time.sleep(0.02)
 
 
 def test_runs_a_scenario_and_hands_back_its_files(tmp_path: Path) -> None:
@@ -149,7 +123,7 @@ def test_frames_that_the_kernel_drops_before_the_link_are_counted() -> None:
     """Thirteen thousand frames to a stopped emulator, whose interface holds ten thousand."""
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-c", OVERFLOW],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=HANGS_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     lost = json.loads(done.stdout)
@@ -179,10 +153,10 @@ def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
     """
     draws = random.Random(20261121)
     scenario = json.dumps(two_hosts(duration_s=5.0))
-    before, interfaces_before = namespaces(), interfaces()
     for group in range(3):
-        mark = f"BACKCHANNEL_TEST_VICTIM={os.getpid()}-{group}"
-        environment = {**os.environ, "PYTHONPATH": str(node_binary.ROOT), **dict([mark.split("=")])}
+        # What others do on this machine meanwhile is not of these runners.
+        watch = Watch(tmp_path / f"watched{group}")
+        environment = {**watch.environment, "PYTHONPATH": str(node_binary.ROOT)}
         moments = sorted(draws.uniform(0.05, 6.0) for _ in range(4))
         begin = time.monotonic()
         runners = [
@@ -195,11 +169,11 @@ def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
         for moment, runner in zip(moments, runners, strict=True):
             time.sleep(max(0.0, begin + moment - time.monotonic()))
             assert runner.poll() is None, "the runner ended of itself"
+            watch.processes()
             runner.send_signal(signal.SIGKILL)
             runner.wait()
-        left = left_behind(mark, before)
+        left = watch.left()
         assert not left, f"after the kills of group {group}, still there: {left}"
-    assert interfaces() == interfaces_before
 
 
 def test_two_cells_do_not_meet(tmp_path: Path) -> None:
@@ -210,13 +184,13 @@ def test_two_cells_do_not_meet(tmp_path: Path) -> None:
         scenario = two_hosts(duration_s=3.0, seed=number)
         with Cell(str(number)) as cell:
             cell.build(typed(scenario))
-            together.wait(60)
+            together.wait(HANGS_S)
             return cell.run(typed(scenario), tmp_path / str(number)).as_json()
 
     with ThreadPoolExecutor(2) as pool:
         reports = list(pool.map(run, (1, 2)))
     begins = [report["t0_epoch_ns"] for report in reports]
-    assert abs(begins[0] - begins[1]) < 2e9, "they did not run at the same time"
+    assert abs(begins[0] - begins[1]) < 3e9, "they did not run at the same time"
     for report in reports:
         received = report["flows"]["bulk"]["receive"]
         assert received["payload_ok"]

@@ -19,6 +19,7 @@ from pathlib import Path
 from unittest import mock
 
 import analysis
+from analysis.exports import crate
 from analysis.store import Store
 from experiments.cli import main
 from tests.support import bundles
@@ -85,6 +86,8 @@ def commanded(words: Sequence[str], results: Path, out: Path, run_id: str) -> An
         mock.patch.object(sys, "argv", ["backchannel", *given, "--results", str(results)]),
         contextlib.redirect_stdout(said),
         contextlib.redirect_stderr(errors),
+        # Figures of a bundle are drawn from rows, take most of its time, and are in no output that is compared.
+        mock.patch.object(crate, "FIGURES", ()),
     ):
         try:
             main()

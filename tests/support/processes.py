@@ -12,6 +12,7 @@ from pathlib import Path
 from testbed.cell import Cell
 from testbed.report import Phase, Report
 from testbed.scenario import Scenario
+from tests.support.waiting import HANGS_S
 
 PAUSE_S = 0.3
 
@@ -34,7 +35,7 @@ def run_with_a_pause(scenario: Scenario, out: Path, mark: str, chosen: Callable[
     running = threading.Event()
 
     def pause() -> None:
-        assert running.wait(60)
+        assert running.wait(HANGS_S)
         # The two sleeps are the experiment: when the pause begins, and how long it lasts.
         time.sleep(1.0)
         commands = {pid: Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0") for pid in marked(mark)}

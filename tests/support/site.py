@@ -17,16 +17,19 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_play
 from waitress import wasyncore
 
 from analysis.store.documents import SessionChange
+from experiments.sessions import control
 from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
 from experiments.sessions.state import EnteredNode, SessionControl, SessionState
+from testbed.local_folders import private_folder
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.simulated import Simulated, ran
 from web.app import create_app
 from web.serve import server as make_server
 
-# The bound of a wait that ends by itself: on a busy machine five seconds, the default, were too short.
-expect.set_options(timeout=60_000)
+#: Bound of a wait that ends by itself. The defaults, of 5 s and 30 s, were too short on a busy machine.
+PATIENCE_MS = 120_000
+expect.set_options(timeout=PATIENCE_MS)
 
 #: Two axes, one of them of quantities; the slow line makes losses and timeouts.
 SWEEP = f"""
@@ -128,8 +131,10 @@ class FakeSession:
 
 
 @pytest.fixture
-def session() -> Iterator[FakeSession]:
-    """A running session named after this process."""
+def session(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSession]:
+    """A running session named after this process. This process sees no session of others on this machine."""
+    sockets = private_folder(tmp_path_factory.mktemp("sessions") / "own")
+    monkeypatch.setattr(control, "folder", lambda: sockets)
     recorded = FakeSession(f"test{os.getpid()}")
     server = ControlServer(recorded.name, SessionControl, recorded)
     yield recorded
@@ -186,13 +191,26 @@ on_both = pytest.mark.parametrize("page", [DESKTOP_PX, PHONE_PX], indirect=True)
 
 
 @pytest.fixture
-def page(browser: Browser, serve: Callable[[Path], str], request: pytest.FixtureRequest) -> Iterator[Page]:
+def new_page(browser: Browser) -> Iterator[Callable[..., Page]]:
+    """Opens pages with options of the browser's context; they are closed after the test."""
+    with ExitStack() as contexts:
+
+        def opened(**options: Any) -> Page:
+            context = contexts.enter_context(browser.new_context(**options))
+            context.set_default_timeout(PATIENCE_MS)
+            return context.new_page()
+
+        yield opened
+
+
+@pytest.fixture
+def page(new_page: Callable[..., Page], serve: Callable[[Path], str], request: pytest.FixtureRequest) -> Iterator[Page]:
     """A page on which any message of the console, and any error, fails the test; its parameter is the width in px.
 
     It asks for `serve` so that it is closed before the site: live, it would call a site that is gone, and say so.
     """
     said: list[str] = []
-    page = browser.new_page(viewport={"width": getattr(request, "param", DESKTOP_PX), "height": 900})
+    page = new_page(viewport={"width": getattr(request, "param", DESKTOP_PX), "height": 900})
 
     def note(message: ConsoleMessage) -> None:
         said.append(message.text)

@@ -19,7 +19,7 @@ LOOK_S = 0.02
 HANGS_S = 600.0
 
 
-def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_s: float = 120.0) -> T:
+def wait_until(condition: Callable[[], T], what: str = "the condition", timeout_s: float = HANGS_S) -> T:
     """The condition's first true value.
 
     Raises:

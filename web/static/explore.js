@@ -14,15 +14,16 @@
 
   async function go(url, isNew = true) {
     const mine = (newest += 1);
-    const body = $("#explore-body");
-    body.setAttribute("aria-busy", "true");
+    $("#explore-body").setAttribute("aria-busy", "true");
     let page;
     try {
       page = await requestPage(url);
     } catch {
-      return location.assign(url); // The browser shows what is wrong.
+      page = null;
     }
     if (mine !== newest) return;
+    if (!page) return location.assign(url); // The browser shows what is wrong.
+    const body = $("#explore-body"); // Runs that landed meanwhile may have replaced it.
     const next = document.adoptNode(page.getElementById("explore-body"));
     const focused = document.activeElement?.id;
     for (const one of $$("details[open][id]", body)) next.querySelector(`#${CSS.escape(one.id)}`)?.setAttribute("open", "");

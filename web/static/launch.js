@@ -140,6 +140,7 @@ async function check() {
 }
 
 function later() {
+  asked += 1; // An answer that is under way is about another text.
   clearTimeout(pending);
   pending = setTimeout(check, 500);
 }

@@ -62,13 +62,11 @@ function get(address, more = {}) {
   return requestJson(url);
 }
 
-// What a click or a key asks for; a failure is told beside the controls.
-async function attempt(action) {
-  try {
-    await action();
-  } catch (error) {
-    document.getElementById("range").textContent = error.message;
-  }
+// What a click or a key asks for; a failure is told beside the controls. One after the other: each goes on from where the
+// one before has led, and no late answer undoes a newer choice.
+let attempts = Promise.resolve();
+function attempt(action) {
+  attempts = attempts.then(action).catch((error) => (document.getElementById("range").textContent = error.message));
 }
 
 function ask(plot) {
@@ -240,7 +238,8 @@ function clicks(u) {
   u.over.addEventListener("click", (event) => {
     if (!down || Math.hypot(event.clientX - down[0], event.clientY - down[1]) > 4) return;
     const box = u.over.getBoundingClientRect();
-    attempt(() => nearest(u, event.clientX - box.left, event.clientY - box.top));
+    const [at, height] = [u.posToVal(event.clientX - box.left, "x"), u.posToVal(event.clientY - box.top, "y")];
+    attempt(() => nearest(u, at, height));
   });
 }
 
@@ -249,13 +248,12 @@ function clicks(u) {
 const heightOf = (one) => (one.direction === "data" ? one.end : one.ack ?? 0) / 1e3;
 const segments = (from, to, tail, filter) => get(board.dataset.segments, { flow: board.dataset.flow, side: board.dataset.side, from, to, ...(tail ? { tail: 1 } : {}), ...(filter ? { filter } : {}) });
 
-async function nearest(u, left, top) {
+async function nearest(u, at, height) {
   const perPixel = (view[1] - view[0]) / u.over.clientWidth;
-  const at = u.posToVal(left, "x");
   // From the cursor outwards on both sides: an answer has a limit, and what is nearest must be within it.
   const [before, after] = await Promise.all([segments(at - 15 * perPixel, at, true), segments(at, at + 15 * perPixel)]);
   const found = [...before.segments, ...after.segments];
-  const far = (one) => Math.hypot(u.valToPos(one.time_s, "x") - left, u.valToPos(heightOf(one), "y") - top);
+  const far = (one) => Math.hypot(u.valToPos(one.time_s, "x") - u.valToPos(at, "x"), u.valToPos(heightOf(one), "y") - u.valToPos(height, "y"));
   const best = found.reduce((a, b) => (a && far(a) <= far(b) ? a : b), null);
   if (best) choose(best);
 }
@@ -362,7 +360,7 @@ const packets = {
       cells[1].textContent = one.direction === "data" ? (one.payload ? `${one.seq} to ${one.end}` : "no data") : `ack ${one.ack ?? "–"}`;
       cells[2].textContent = [...one.flags.filter((flag) => flag !== "ACK" && flag !== "PSH"), ...one.classes.filter((word) => !["data", "new", "pure ack"].includes(word))].join(", ");
       line.append(...cells);
-      line.addEventListener("click", () => choose(one));
+      line.addEventListener("click", () => attempt(() => choose(one)));
       return line;
     });
     this.panel.querySelector("tbody").replaceChildren(...lines);
@@ -388,6 +386,7 @@ const packets = {
 async function follow(one, told, widens) {
   if (one.direction !== "data" || !one.payload || board.dataset.side !== "sender") return;
   told.textContent = "Following it through the captures…";
+  const seen = view;
   let found;
   try {
     found = await get(board.dataset.fate, { flow: board.dataset.flow, seq: one.seq, payload: one.payload, at: one.time_s });
@@ -398,8 +397,8 @@ async function follow(one, told, widens) {
   if (one !== segment) return;
   explanation = found;
   told.textContent = found.sentence;
-  // With its retransmission, if that is near.
-  if (widens && found.again_s > view[1] && found.again_s < one.time_s + WIDEST_S) look([view[0], found.again_s + 0.1]);
+  // With its retransmission, if that is near and nobody has zoomed meanwhile.
+  if (widens && view === seen && found.again_s > view[1] && found.again_s < one.time_s + WIDEST_S) look([view[0], found.again_s + 0.1]);
   for (const plot of plots) if (plot.inspects) plot.chart?.redraw(false, false);
 }
 

@@ -75,12 +75,16 @@ const everything = $("#everything");
 const found = $("#found");
 const TYPING_MS = 150;
 let typed = 0;
+function leave() {
+  typed += 1; // An answer that is under way does not open it again.
+  found.hidden = true;
+}
 everything?.addEventListener("input", async () => {
   const mine = ++typed;
   await new Promise((done) => setTimeout(done, TYPING_MS));
   if (mine !== typed) return;
   const words = everything.value.trim();
-  if (!words) return (found.hidden = true);
+  if (!words) return leave();
   const page = await requestPage(`/search?q=${encodeURIComponent(words)}`).catch(() => null);
   if (mine !== typed || !page) return;
   const held = found.contains(document.activeElement) && document.activeElement.getAttribute("href");
@@ -92,17 +96,17 @@ everything?.addEventListener("input", async () => {
 // Arrows go through what was found, and Escape leaves it.
 everything?.form.addEventListener("keydown", (event) => {
   const way = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-  if (event.key === "Escape") found.hidden = true;
+  if (event.key === "Escape") leave();
   if (!way || found.hidden) return;
   const stops = [everything, ...$$("a", found)];
   stops[stops.indexOf(document.activeElement) + way]?.focus();
   event.preventDefault();
 });
 everything?.form.addEventListener("focusout", (event) => {
-  if (event.relatedTarget && !everything.form.contains(event.relatedTarget)) found.hidden = true;
+  if (event.relatedTarget && !everything.form.contains(event.relatedTarget)) leave();
 });
 document.addEventListener("pointerdown", (event) => {
-  if (everything && !everything.form.contains(event.target)) found.hidden = true;
+  if (everything && !everything.form.contains(event.target)) leave();
 });
 
 // Keys ---------------------------------------------------------------------------------------------------------------
@@ -206,14 +210,27 @@ function source(element) {
   return copy.innerHTML;
 }
 
-// The page is asked for again and its marked parts are put in place of the old ones; nothing else moves.
-async function swap() {
+// The page is asked for again and its marked parts are put in place of the old ones; nothing else moves. One at a time, so
+// that a late answer replaces no newer one.
+let swapping = Promise.resolve();
+let following = null;
+function swap() {
+  const begin = () => {
+    following = null;
+    return (swapping = replaceParts());
+  };
+  return (following ??= swapping.then(begin, begin));
+}
+
+async function replaceParts() {
+  const address = location.href;
   let fresh;
   try {
-    fresh = await requestPage(location.href);
+    fresh = await requestPage(address);
   } catch {
     return; // The server may be gone for a moment; the next event tells.
   }
+  if (location.href !== address) return replaceParts(); // The explorer shows another view by now.
   for (const old of $$("[data-swap]")) {
     const next = fresh.getElementById(old.id);
     if (!next || source(next) === source(old)) continue;

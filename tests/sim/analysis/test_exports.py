@@ -327,6 +327,12 @@ def bundle(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(autouse=True)
+def one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take most of the time of a bundle. That of the fixture `bundle` has all of them."""
+    monkeypatch.setattr(crate, "FIGURES", ("throughput",))
+
+
 def graph(path: Path) -> dict[str, dict[str, Any]]:
     with zipfile.ZipFile(path) as opened:
         return {load["@id"]: load for load in json.loads(opened.read(METADATA))["@graph"]}

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from testbed import node_binary
+from tests.support.waiting import HANGS_S
 
 LAUNCHER = node_binary.ROOT / "backchannel"
 
@@ -22,14 +23,14 @@ LAUNCHER = node_binary.ROOT / "backchannel"
 def test_the_suite_refuses_a_file_that_does_not_exist(path: str) -> None:
     """pytest on several processes reports such a file as a part without tests."""
     suite = [str(node_binary.ROOT / "tests/run"), "python", "--", path, "-k", "a.b"]
-    done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=HANGS_S)
     file = path.partition("::")[0]
     assert (done.returncode, done.stdout, done.stderr) == (2, "", f"tests/run: file '{file}' does not exist\n")
 
 
 def test_an_unknown_part_is_answered_with_the_parts() -> None:
     suite = [str(node_binary.ROOT / "tests/run"), "--quik"]
-    done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(suite, capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "tests/run: unknown part '--quik'; the parts are: lint rust unit sim virtual-kernel system real, python, "

@@ -14,6 +14,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from testbed.node_binary import ROOT
+from tests.support.waiting import HANGS_S
 
 CAMPAIGN = """
 name: agents
@@ -37,7 +38,7 @@ def spoken(folder: Path, talk: Callable[[Client], Awaitable[None]]) -> None:
         async with Client(StdioServerParameters(command=sys.executable, args=words, env=environment)) as client:
             await talk(client)
 
-    asyncio.run(asyncio.wait_for(conversation(), 300))
+    asyncio.run(asyncio.wait_for(conversation(), HANGS_S))
 
 
 async def asked(client: Client, tool: str, **arguments: Any) -> Any:

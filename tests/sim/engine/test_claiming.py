@@ -13,7 +13,7 @@ from analysis.store import Store
 from analysis.store.claims import Claims
 from experiments.language.campaign import load
 from tests.support.campaign_texts import one_line
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 RUNS = 16
 #: Enough for one runner until the other looks for work again, two seconds later.
@@ -58,7 +58,7 @@ def test_two_runners_make_every_run_once(tmp_path: Path) -> None:
     wait_until(lambda: len(list((results / "assembling").glob("*.lock"))) == 3, "both runners")
     other.release()
     store.close()
-    said = [runner.communicate(timeout=300)[0] for runner in runners]
+    said = [runner.communicate(timeout=HANGS_S)[0] for runner in runners]
     assert [runner.returncode for runner in runners] == [0, 0], said
     assert sum(map(made, said)) == MANY, said
     assert valid(campaign, results) == MANY
@@ -73,7 +73,7 @@ def test_a_runner_goes_on_with_what_a_killed_one_had_claimed(campaign: Path, tmp
     second = start(campaign, results)
     first.kill()
     first.communicate()
-    said = second.communicate(timeout=300)[0]
+    said = second.communicate(timeout=HANGS_S)[0]
     assert second.returncode == 0, said
     assert valid(campaign, results) == RUNS
 
@@ -89,16 +89,16 @@ def test_runs_that_another_runner_gives_up_are_made_here(campaign: Path, tmp_pat
     assert runner.poll() is None
     assert not store.valid_runs(ids[:4])
     other.release()
-    said = runner.communicate(timeout=300)[0]
+    said = runner.communicate(timeout=HANGS_S)[0]
     store.close()
     assert (runner.returncode, made(said)) == (0, RUNS), said
 
 
 def test_with_force_each_runner_makes_all(campaign: Path, tmp_path: Path) -> None:
     results = tmp_path / "results"
-    assert start(campaign, results).communicate(timeout=300)
+    assert start(campaign, results).communicate(timeout=HANGS_S)
     store = Store.open(results)
     Claims(store).take(load(campaign).run_ids)
-    said = start(campaign, results, "--force").communicate(timeout=300)[0]
+    said = start(campaign, results, "--force").communicate(timeout=HANGS_S)[0]
     store.close()
     assert made(said) == RUNS

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.site import served
+from tests.support.waiting import HANGS_S
 from web.app import MOST_FORM_BYTES, create_app
 from web.bodies import Bodies
 from web.import_queue import MOST_BODY
@@ -27,7 +28,7 @@ def address(tmp_path: Path) -> Iterator[tuple[str, int]]:
 
 def answer(address: tuple[str, int], head: str, body: bytes = b"") -> bytes:
     """What the server says until it closes the connection or has nothing more to say."""
-    with closing(socket.create_connection(address, timeout=10)) as connection:
+    with closing(socket.create_connection(address, timeout=HANGS_S)) as connection:
         connection.sendall(head.replace("\n", "\r\n").encode("latin-1") + b"\r\n\r\n" + body)
         said = b""
         while b"\r\n\r\n" not in said and (part := connection.recv(65_536)):
@@ -69,7 +70,7 @@ def test_chunks_end_at_the_length_of_a_form(address: tuple[str, int]) -> None:
 def test_a_body_with_two_lengths_ends_its_connection(address: tuple[str, int]) -> None:
     hidden = b"GET /api/health HTTP/1.1\r\nHost: x\r\n\r\n"
     head = f"POST /enter HTTP/1.1\nHost: {address[0]}\nTransfer-Encoding: chunked\nContent-Length: {5 + len(hidden)}"
-    with closing(socket.create_connection(address, timeout=10)) as connection:
+    with closing(socket.create_connection(address, timeout=HANGS_S)) as connection:
         connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n0\r\n\r\n" + hidden)
         said = b""
         while part := connection.recv(65_536):

@@ -279,7 +279,7 @@ def test_a_site_with_a_runner_runs_requests_and_both_end(store: Store, results: 
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     await_done(store, asked)
-    (there,) = requests.runners(store)
+    (there,) = wait_until(lambda: requests.runners(store), "the runner's next sign of life")
     assert Path(f"/proc/{there.id.split(':')[1]}/cmdline").read_bytes().count(str(results).encode()) == 1
     site.send_signal(number)
     said, _ = site.communicate(timeout=HANGS_S)

@@ -64,7 +64,7 @@ def scheduler() -> dict[str, Any]:
     """Starts a Dask scheduler for the worker. It ends with the lab."""
     root = shlex.quote(str(node_binary.ROOT))
     words = f"{shlex.quote(sys.executable)} -m experiments scheduler --host 127.0.0.1 --port 8786"
-    wait = "for i in $(seq 100); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
+    wait = "for i in $(seq 3000); do grep -q 'scheduler at' /tmp/scheduler && exit 0; sleep 0.2; done"
     return {
         "name": "scheduler",
         "ansible.builtin.shell": f"PYTHONPATH={root} setsid {words} >/tmp/scheduler 2>&1 </dev/null &\n"

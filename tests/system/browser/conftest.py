@@ -1,3 +1,3 @@
 """Fixtures of the site, and a browser."""
 
-from tests.support.site import address, browser, client, dropping, page, serve, session, simulated
+from tests.support.site import address, browser, client, dropping, new_page, page, serve, session, simulated

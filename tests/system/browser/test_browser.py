@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents
@@ -21,7 +21,7 @@ from tests.screenshots import settle
 from tests.sim.web.test_requests import TINY
 from tests.support.simulated import Simulated
 from tests.support.site import captured, on_both
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -117,14 +117,13 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     expect(panel).to_contain_text("ACK")
     low, high = page.evaluate("view")
     assert high - low == pytest.approx(0.5, abs=0.01)
-    before = panel.inner_text()
-    panel.get_by_role("button", name="Next").click()
-    expect(panel).not_to_have_text(before)
+    before = panel.locator("dl").inner_text()
+    panel.get_by_role("button", name="Previous").click()
+    expect(panel.locator("dl")).not_to_have_text(before, use_inner_text=True)
     # The keys do the same.
-    page.keyboard.press("Escape")
     page.locator("h1").click()
-    page.keyboard.press("Shift+ArrowLeft")
-    expect(panel).to_contain_text("retransmission")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(panel.locator("dl")).to_have_text(before, use_inner_text=True)
 
 
 @on_both
@@ -138,11 +137,14 @@ def test_a_loss_is_explained_and_in_the_address(page: Page, serve: Callable[[Pat
     if page.viewport_size["width"] > 900:  # type: ignore[index]
         expect(page.locator(".timeline > .plot").first.locator(".u-over")).to_be_in_viewport()
     first = panel.locator("dl").inner_text()
-    # By key to the next, and back.
+    # By key to the next two, and back by two quick presses.
     page.locator("h1").click()
-    page.keyboard.press("l")
-    expect(panel.locator("dl")).not_to_have_text(first)
-    page.keyboard.press("Shift+L")
+    for _ in range(2):
+        before = panel.locator("dl").inner_text()
+        page.keyboard.press("l")
+        expect(panel.locator("dl")).not_to_have_text(before, use_inner_text=True)
+    for _ in range(2):
+        page.keyboard.press("Shift+L")
     expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
     page.reload()
     expect(panel.locator("dl")).to_have_text(first, use_inner_text=True)
@@ -302,7 +304,7 @@ def test_what_is_typed_is_found_at_once(page: Page, address: str, simulated: Sim
     page.goto(f"{address}/docs")
     page.keyboard.press("/")
     found = page.get_by_role("region", name="Found")
-    page.keyboard.type(simulated.run_id()[:7])
+    page.keyboard.insert_text(simulated.run_id()[:7])
     run = found.get_by_role("link", name=f"Run {simulated.run_id()[:8]}")
     expect(run).to_be_visible()
     box = found.bounding_box()
@@ -316,25 +318,6 @@ def test_what_is_typed_is_found_at_once(page: Page, address: str, simulated: Sim
     page.locator("#everything").fill("rates")
     found.get_by_role("link", name="A sweep of rates").click()
     page.wait_for_url("**/campaigns/*")
-
-
-def test_a_late_answer_leaves_the_focus_where_it_is(page: Page, address: str, simulated: Simulated) -> None:
-    run = simulated.run_id()
-    late: list[Route] = []
-    page.route(f"**/search?q={run[:7]}", lambda route: late.append(route))
-    page.goto(f"{address}/docs")
-    page.keyboard.press("/")
-    page.keyboard.type(run[:6])
-    link = page.get_by_role("region", name="Found").get_by_role("link", name=f"Run {run[:8]}")
-    expect(link).to_be_visible()
-    with page.expect_request(f"**/search?q={run[:7]}"):
-        page.keyboard.type(run[6])
-    page.keyboard.press("ArrowDown")
-    expect(link).to_be_focused()
-    drawn_before = link.element_handle()
-    late.pop().continue_()
-    page.wait_for_function("link => !link.isConnected", arg=drawn_before)
-    expect(link).to_be_focused()
 
 
 def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simulated) -> None:
@@ -359,6 +342,7 @@ def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simul
     # A figure that has the focus.
     figure = page.locator("#live-figure .board")
     figure.focus()
+    expect(figure).to_have_attribute("data-view", re.compile("x"))
     whole = figure.get_attribute("data-view") or ""
     page.keyboard.press("+")
     expect(figure).not_to_have_attribute("data-view", whole)
@@ -375,16 +359,16 @@ def test_it_is_used_with_the_keyboard(page: Page, address: str, simulated: Simul
     assert page.evaluate("view") == [0, 8]
 
 
-def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
-    page = context.new_page()
+def test_it_is_used_with_a_finger_on_a_phone(new_page: Callable[..., Page], address: str, simulated: Simulated) -> None:
+    page = new_page(viewport={"width": 390, "height": 800}, has_touch=True, is_mobile=True)
     page.goto(f"{address}/runs/{simulated.run_id(1)}?flow=forward")
     plot = drawn(page, "sequence")
     for name, view in (("Zoom in", [2, 6]), ("Later", [3, 7]), ("Zoom in", [4, 6]), ("Earlier", [3.5, 5.5])):
         page.get_by_role("button", name=name, exact=True).tap()
-        assert page.evaluate("view") == view
+        # The browser makes a click of a touch some time after the touch.
+        wait_until(lambda: page.evaluate("view") == view, name)  # noqa: B023 (called at once)
     expect(plot).to_have_attribute("data-shown", "3.5 5.5")
-    assert "from=3.5" in page.url
+    expect(page).to_have_url(re.compile(r"from=3\.5"))
     x, y, seq = page.evaluate(
         """async () => { const found = await segments(5, 5.2);
         const one = found.segments.find((s) => s.direction === "data");
@@ -394,21 +378,21 @@ def test_it_is_used_with_a_finger_on_a_phone(browser: Browser, address: str, sim
     plot.locator(".u-over").tap(position={"x": x, "y": y})
     expect(page.get_by_role("region", name="Segment")).to_contain_text("Data segment")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    context.close()
 
 
-def test_a_digest_in_a_sentence_breaks_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 800})
+def test_a_digest_in_a_sentence_breaks_on_a_phone(
+    new_page: Callable[..., Page], address: str, simulated: Simulated
+) -> None:
+    page = new_page(viewport={"width": 390, "height": 800})
     page.goto(f"{address}/runs/{simulated.run_id()}")
     note = page.locator("p.note", has_text="Virtual time is exact")
     note.evaluate("(one) => { one.textContent += '0123456789abcdef'.repeat(4) }")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    page.close()
 
 
-def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: Simulated) -> None:
+def test_tables_are_cards_on_a_phone(new_page: Callable[..., Page], address: str, simulated: Simulated) -> None:
     """Every number stands with its name, and nothing lies beside the screen."""
-    page = browser.new_page(viewport={"width": 390, "height": 800})
+    page = new_page(viewport={"width": 390, "height": 800})
     points = [f"point={simulated.campaign['campaign']}:{number}" for number in range(2)]
     tables = 0
     for path in (
@@ -426,11 +410,12 @@ def test_tables_are_cards_on_a_phone(browser: Browser, address: str, simulated: 
         assert all(entry == [0, 0, 0] for entry in result), (path, result)
         tables += len(result)
     assert tables >= 6
-    page.close()
 
 
-def test_a_card_has_its_number_interval_and_verdict(browser: Browser, address: str, simulated: Simulated) -> None:
-    page = browser.new_page(viewport={"width": 390, "height": 800})
+def test_a_card_has_its_number_interval_and_verdict(
+    new_page: Callable[..., Page], address: str, simulated: Simulated
+) -> None:
+    page = new_page(viewport={"width": 390, "height": 800})
     page.goto(address + simulated.address)
     cells = page.locator("table.results tr:has([data-head]) td[data-title='Throughput']")
     points = simulated.campaign["points"]
@@ -450,7 +435,6 @@ def test_a_card_has_its_number_interval_and_verdict(browser: Browser, address: s
     # The dots are as far apart as the means.
     at = [float(dot.get_attribute("cx") or "") for dot in page.locator("tr:has([data-head]) .bar circle").all()]
     assert [x / at[best] for x in at] == pytest.approx([mean / top for mean in means], abs=0.02)
-    page.close()
 
 
 def test_a_comparison_draws_each_interval(page: Page, address: str, simulated: Simulated) -> None:
@@ -609,6 +593,8 @@ def test_packets_cross_the_line(page: Page, address: str, simulated: Simulated) 
     expect(told).to_contain_text("packets")
     at = page.locator("#strip-at")
     before = at.input_value()
+    # At the usual speed it may end before a busy machine has paused it.
+    page.get_by_label("Speed").select_option("0.01")
     page.get_by_role("button", name="Play").click()
     expect(at).not_to_have_value(before)
     page.get_by_role("button", name="Pause").click()
@@ -627,8 +613,10 @@ def brightness(page: Page, of: str = "document.body", what: str = "backgroundCol
 WIDEST = "Math.max(...[...document.querySelectorAll('.board canvas')].map((one) => one.offsetWidth))"
 
 
-def test_a_run_is_printed_with_all_plots_on_light_paper(browser: Browser, address: str, simulated: Simulated) -> None:
-    page = browser.new_page(color_scheme="dark")
+def test_a_run_is_printed_with_all_plots_on_light_paper(
+    new_page: Callable[..., Page], address: str, simulated: Simulated
+) -> None:
+    page = new_page(color_scheme="dark")
     page.add_init_script("window.print = () => (window.printed = true)")
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     page.get_by_role("button", name="Print").click()
@@ -655,7 +643,6 @@ def test_a_run_is_printed_with_all_plots_on_light_paper(browser: Browser, addres
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate(WIDEST) > 800
     assert brightness(page) < 50
-    page.close()
 
 
 def test_light_and_dark_is_remembered(page: Page, address: str) -> None:
@@ -684,8 +671,8 @@ def test_nothing_moves_while_it_loads(page: Page, address: str, simulated: Simul
         assert page.evaluate("window.shifts") < 0.02, path
 
 
-def test_scripts_that_are_put_in_are_blocked(browser: Browser, address: str) -> None:
-    page = browser.new_page()
+def test_scripts_that_are_put_in_are_blocked(new_page: Callable[..., Page], address: str) -> None:
+    page = new_page()
     said: list[str] = []
     page.on("console", lambda message: said.append(message.text))
     page.goto(address)
@@ -697,14 +684,14 @@ def test_scripts_that_are_put_in_are_blocked(browser: Browser, address: str) -> 
     wait_until(lambda: page.evaluate("document.querySelector('img[src=x]').complete"))
     assert page.evaluate("window.owned") is None
     assert any("Content Security Policy" in entry for entry in said)
-    page.close()
 
 
-def test_without_scripts_everything_can_still_be_read(browser: Browser, address: str, simulated: Simulated) -> None:
-    context = browser.new_context(java_script_enabled=False)
-    page = context.new_page()
+def test_without_scripts_everything_can_still_be_read(
+    new_page: Callable[..., Page], address: str, simulated: Simulated
+) -> None:
+    page = new_page(java_script_enabled=False)
     page.goto(address + simulated.address)
-    expect(page.locator("#live-figure img")).to_be_visible(timeout=20_000)
+    expect(page.locator("#live-figure img")).to_be_visible()
     page.get_by_label("Metric").select_option("goodput/forward")
     page.locator("form.controls").first.get_by_role("button", name="Show").click()
     page.wait_for_url("**metric=goodput*")
@@ -720,7 +707,6 @@ def test_without_scripts_everything_can_still_be_read(browser: Browser, address:
     expect(page.locator("#happened")).to_be_visible()
     with page.expect_download():
         page.locator('.plot[data-kind="sequence"]').get_by_role("link", name="SVG").click()
-    context.close()
 
 
 @pytest.fixture
@@ -771,14 +757,14 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     )  # fmt: skip
     try:
         # Nobody reloads: the page follows by itself.
-        page.get_by_role("link", name=re.compile("the campaign")).click(timeout=60_000)
+        page.get_by_role("link", name=re.compile("the campaign")).click()
         page.wait_for_url("**/campaigns/*")
-        expect(page.locator("#live-state")).to_have_text("complete", timeout=120_000)
+        expect(page.locator("#live-state")).to_have_text("complete")
         expect(page.locator("#live-facts")).to_contain_text("8 of 8 runs valid")
         expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     finally:
         runner.send_signal(signal.SIGINT)
-        runner.wait(30)
+        runner.wait(HANGS_S)
 
 
 def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, Path]) -> None:
@@ -817,7 +803,7 @@ def test_a_capture_is_dragged_in_and_lands_on_its_plots(page: Page, own: tuple[s
     address, _ = own
     page.goto(f"{address}/import")
     drop(page, capture.name, capture.read_bytes())
-    page.wait_for_url("**/runs/*", timeout=60_000)
+    page.wait_for_url("**/runs/*")
     drawn(page, "sequence")
     page.get_by_role("button", name="Next retransmission").click()
     expect(page.get_by_role("region", name="Segment")).to_contain_text("retransmission")
@@ -827,7 +813,7 @@ def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) 
     address, results = own
     page.goto(f"{address}/import")
     drop(page, "letter.txt", b"Dear network,\n" * 100)
-    expect(page.locator("#told.bad")).not_to_be_empty(timeout=30_000)
+    expect(page.locator("#told.bad")).not_to_be_empty()
     assert str(results) not in page.locator("#told").inner_text()
     assert "Traceback" not in page.locator("#told").inner_text()
     # By the name that the visitor knows.

@@ -90,7 +90,7 @@ def test_a_click_finds_what_is_nearest_among_many(page: Page, address: str, simu
     # Both sides of the cursor are asked for, so that no limit of an answer hides what is under it.
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url) if "/segments?" in request.url else None)
-    page.evaluate("nearest(plots[0].chart, 300, 100)")
+    page.evaluate("nearest(plots[0].chart, 3, 100)")
     assert sorted("tail=1" in url for url in asked) == [False, True]
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.support.simulated import Simulated, ran
 from tests.system.browser.test_browser import LOSSY, drawn
@@ -127,9 +127,10 @@ def test_controls_stay_in_sight_and_the_animation_zooms(page: Page, address: str
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_plots_without_scripts_are_pictures(browser: Browser, address: str, simulated: Simulated, width: int) -> None:
-    context = browser.new_context(java_script_enabled=False, viewport={"width": width, "height": 900})
-    page = context.new_page()
+def test_plots_without_scripts_are_pictures(
+    new_page: Callable[..., Page], address: str, simulated: Simulated, width: int
+) -> None:
+    page = new_page(java_script_enabled=False, viewport={"width": width, "height": 900})
     page.goto(f"{address}/runs/{simulated.run_id()}")
     images = page.locator(".timeline .plot img")
     assert images.count() >= 5
@@ -145,7 +146,6 @@ def test_plots_without_scripts_are_pictures(browser: Browser, address: str, simu
         assert box is not None
         assert box["height"] > 60
         assert box["x"] + box["width"] <= width
-    context.close()
 
 
 def test_packets_and_plot_select_each_other(page: Page, address: str, simulated: Simulated) -> None:

@@ -11,7 +11,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
 from analysis.store import Store, requests
 from analysis.store.rows import CellProgressRow
@@ -108,7 +108,7 @@ def test_an_import_lists_its_conversations_and_each_opens_its_plots(
     page.get_by_label("Note", exact=True).fill("after the update")
     page.get_by_label("Drop captures or logs here").set_input_files(capture)
     page.get_by_role("button", name="Import").click()
-    page.wait_for_url("**/runs/*", timeout=60_000)
+    page.wait_for_url("**/runs/*")
     expect(page.get_by_role("heading", level=1)).to_contain_text("DSL, evening")
     expect(page.get_by_text("after the update", exact=True)).to_be_visible()
     rows = page.locator("#conversations tbody tr")
@@ -138,7 +138,7 @@ def test_the_first_campaign_is_one_click_away(page: Page, serve: Callable[[Path]
     address = serve(tmp_path / "results")
     page.goto(address)
     page.get_by_role("button", name="Run the first campaign").click()
-    page.wait_for_url("**/requests/1", timeout=30_000)
+    page.wait_for_url("**/requests/1")
     asked = requests.find(Store.open(tmp_path / "results"), 1)
     assert asked is not None
     assert asked.text.startswith("# A two-way transfer")
@@ -224,11 +224,10 @@ def test_every_example_of_the_guide_is_one_to_launch() -> None:
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_a_figure_is_shared(browser: Browser, address: str, simulated: Simulated, tmp_path: Path, width: int) -> None:
-    context = browser.new_context(
-        permissions=["clipboard-read", "clipboard-write"], viewport={"width": width, "height": 900}
-    )
-    page = context.new_page()
+def test_a_figure_is_shared(
+    new_page: Callable[..., Page], address: str, simulated: Simulated, tmp_path: Path, width: int
+) -> None:
+    page = new_page(permissions=["clipboard-read", "clipboard-write"], viewport={"width": width, "height": 900})
     page.goto(f"{address}{simulated.address}?metric=throughput/forward")
     figure = page.locator("#live-figure")
 
@@ -256,4 +255,3 @@ def test_a_figure_is_shared(browser: Browser, address: str, simulated: Simulated
         page.goto(f"http://127.0.0.1:{notebook.server_port}/notebook.html")
         assert page.get_by_role("img").evaluate("(image) => image.complete && image.naturalWidth") > 100
         notebook.shutdown()
-    context.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -34,7 +33,7 @@ from testbed import node_binary, sources
 from testbed.scenario import ScenarioDocument
 from tests.support.campaign_texts import one_line
 from tests.support.dask_cluster import cluster_of
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 
 class Recorder:
@@ -68,11 +67,9 @@ def test_living_workers_are_never_reported_as_gone(tmp_path: Path, monkeypatch: 
         try:
             monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
             seen = []
-            until_s = time.monotonic() + 3
-            while time.monotonic() < until_s:
+            for _ in range(300):
                 executor.machines()
                 seen.append(len(executor._workers))
-            assert len(seen) > 100
             assert set(seen) == {seen[0]}
             assert seen[0] > 0
         finally:
@@ -149,7 +146,7 @@ def limits(executor: DaskExecutor) -> list[int]:
     for _ in range(2):
         # A change during a message is sent after it.
         if executor._sending is not None:
-            executor._sending.join(10)
+            executor._sending.join(HANGS_S)
         executor.machines()
     return sorted(executor._client.run(known).values())
 

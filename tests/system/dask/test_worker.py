@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 
 @contextmanager
@@ -52,7 +52,7 @@ def test_a_worker_ends_with_its_scheduler(pair: Serving) -> None:
     """A service manager then restarts it. Without a scheduler it would serve nobody."""
     scheduler, address, worker = pair
     scheduler.kill()
-    _, errors = worker.communicate(timeout=60)
+    _, errors = worker.communicate(timeout=HANGS_S)
     assert worker.returncode == 1, errors
     assert errors.splitlines()[-1] == (
         f"backchannel: the worker ended because the Dask scheduler {address} is gone; restart it with the scheduler"
@@ -62,7 +62,7 @@ def test_a_worker_ends_with_its_scheduler(pair: Serving) -> None:
 def test_an_interrupted_worker_exits_with_status_0(pair: Serving) -> None:
     worker = pair.worker
     worker.terminate()
-    _, errors = worker.communicate(timeout=60)
+    _, errors = worker.communicate(timeout=HANGS_S)
     assert (worker.returncode, "is gone" in errors) == (0, False), errors
 
 
@@ -80,7 +80,7 @@ def listening(process: subprocess.Popen[str]) -> dict[int, str]:
 
 def answer(port: int, path: str) -> int:
     try:
-        return int(urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=10).status)
+        return int(urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=HANGS_S).status)
     except urllib.error.HTTPError as error:
         return error.code
 
@@ -91,7 +91,7 @@ def test_dask_has_no_pages_and_listens_where_it_is_told(pair: Serving) -> None:
     own = int(pair.address.rpartition(":")[2])
     (http,) = scheduler.keys() - {own}
     assert answer(http, "health") == 404
-    wait_until(lambda: len(listening(pair.worker)) >= 3, "the worker below its nanny", 30)
+    wait_until(lambda: len(listening(pair.worker)) >= 3, "the worker below its nanny")
     assert set(listening(pair.worker).values()) == {"127.0.0.1"}
 
 

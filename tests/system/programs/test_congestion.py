@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
-import time
 from pathlib import Path
 
 from agents import traffic
 from testbed import flows, node_binary
 from testbed.addressing import make_plan
 from tests.conftest import two_hosts, typed
+from tests.support.waiting import wait_until
 
 LIBRARY = Path(__file__).with_name("kept_congestion.c")
 #: The kernel's own choice, and another one that it has.
@@ -19,7 +19,7 @@ OTHER = "reno" if DEFAULT != "reno" else "cubic"
 
 
 def said(folder: Path, congestion: str, **environment: str) -> str:
-    """What a receiver with a congestion control writes to its standard error within a second."""
+    """What a receiver with a congestion control writes to its standard error until it is ready or has ended."""
     scenario = typed(two_hosts(rate_bps=1_000_000, delay_s=0.01, duration_s=60.0))
     plan = make_plan(scenario.nodes, scenario.links)
     program = flows.receiver(scenario, plan, scenario.workload[0])
@@ -30,10 +30,7 @@ def said(folder: Path, congestion: str, **environment: str) -> str:
             words, stdout=subprocess.DEVNULL, stderr=log, cwd=folder, env={**os.environ, **environment}
         )
         try:
-            until_s = time.monotonic() + 30
-            while process.poll() is None and "ready on" not in (folder / "log").read_text():
-                assert time.monotonic() < until_s
-                time.sleep(0.01)
+            wait_until(lambda: process.poll() is not None or "ready on" in (folder / "log").read_text(), "the receiver")
         finally:
             process.kill()
             process.wait()

@@ -17,7 +17,7 @@ from agents.traffic import BEGIN
 from testbed import flows, node_binary
 from testbed.addressing import make_plan
 from tests.conftest import two_hosts, typed
-from tests.support.waiting import end, pause
+from tests.support.waiting import HANGS_S, end, pause
 
 #: Packets that reach a stopped program.
 PACKETS = 20
@@ -48,7 +48,7 @@ def stop_and_end(process: subprocess.Popen[str], while_stopped: Any) -> None:
     while_stopped()
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGCONT)
-    assert process.wait(30) == 0
+    assert process.wait(HANGS_S) == 0
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -59,7 +59,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def peer() -> Any:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
         own.bind(("127.0.0.1", 0))
-        own.settimeout(30)
+        own.settimeout(HANGS_S)
         yield own
 
 

@@ -25,7 +25,7 @@ from testbed.report import Measurement, Phase, Progress, Report
 from testbed.scenario import Scenario, ScenarioDocument
 from testbed.slots import Slots
 from tests.support.campaign_texts import one_line
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 FILE = one_line("pool", "repetitions: 6\nvariation: {round_trip: none}\nsweep: {network.forward.delay: [10 ms, 20 ms]}")
 
@@ -42,7 +42,7 @@ class Made:
 
     def run(self, run: Run, attempt: int, folder: Path) -> Finish:
         self.log.append((self.name, run.id))
-        assert self.gates[run.id].wait(10)
+        assert self.gates[run.id].wait(HANGS_S)
         self.calibrated |= {lines_key(run.scenario)}
         return lambda batch: PendingRun(
             run.id, "sim", Documents(run.document.document, Manifest(batch=batch).as_json()), [], [], 1, folder
@@ -88,14 +88,14 @@ class Watched:
 
     def until(self, runs: list[Run]) -> None:
         with self.news:
-            assert self.news.wait_for(lambda: all(run.id in self.results for run in runs), 10)
+            assert self.news.wait_for(lambda: all(run.id in self.results for run in runs), HANGS_S)
 
     def started(self, count: int) -> None:
-        wait_until(lambda: len(Made.log) >= count, f"{count} started runs", 10)
+        wait_until(lambda: len(Made.log) >= count, f"{count} started runs")
 
     def idle(self) -> None:
         """Returns once no cell is at work: a cell is released after its result."""
-        wait_until(lambda: self.pool.status(0.5, 0.0).running == 0, "an idle pool", 10)
+        wait_until(lambda: self.pool.status(0.5, 0.0).running == 0, "an idle pool")
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ class Slow(Stands):
         made.append(self)
 
     def build(self, _scenario: Scenario) -> bool:
-        return self.may.wait(10)
+        return self.may.wait(HANGS_S)
 
     def run(self, _scenario: Scenario, _out: Path) -> Report:
         raise TestbedError("enough")
@@ -255,11 +255,13 @@ def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> N
     threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "c")]
     for thread in threads:
         thread.start()
+    wait_until(lambda: made, "the first testbed")
+    # Time in which another one would begin.
     threads[0].join(0.3)
     assert (len(made), progress) == (1, [Progress(Phase.BUILDING)])
     may.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(HANGS_S)
     assert ended == ["enough"] * 3
     assert len(made) == 3
 
@@ -337,7 +339,7 @@ def test_one_of_two_processes_keeps_the_cpus_awake(tmp_path: Path, monkeypatch: 
     def beats(of: CellPool, count: int) -> None:
         with news:
             have = asked.count(of)
-            assert news.wait_for(lambda: asked.count(of) >= have + count, 10)
+            assert news.wait_for(lambda: asked.count(of) >= have + count, HANGS_S)
 
     monkeypatch.setattr("testbed.slots.runtime_folder", lambda: private_folder(tmp_path / "slots"))
     monkeypatch.setattr(pool, "STATUS_INTERVAL_S", 0.01)

@@ -24,7 +24,7 @@ from agents.lease import Lease
 from agents.messages import CaptureCounts, CaptureRequest, InterfaceAddress, Neighbour, Shaped, ShapingCounters
 from agents.service import serve
 from testbed import node_binary
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def send_file(host: Path, file: Path, while_sending: Callable[[], None]) -> byte
     with file.open("wb") as sparse:
         sparse.truncate(32 << 20)
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(20)
+        client.settimeout(HANGS_S)
         client.connect(str(host))
         client.sendall(json.dumps({"op": "fetch", "name": file.name}).encode() + b"\n")
         answer = client.recv(200)
@@ -246,7 +246,7 @@ def test_a_lease_ends_when_its_controller_is_silent(tmp_path: Path, monkeypatch:
     wait_until(lambda: clock.readings > read + 1, "a look at the clock")
     assert not ended.is_set()
     clock.now_s = 90.0
-    assert ended.wait(5)
+    assert ended.wait(HANGS_S)
     assert lease.holder == ""
     with pytest.raises(AgentError, match="has expired"):
         lease.check(token, needed=True)

@@ -30,6 +30,7 @@ from testbed.installation import Installation, difference, installation
 from testbed.report import Report
 from tests.support.ansible_lab import write_yaml
 from tests.support.labs import changed, refusal
+from tests.support.waiting import HANGS_S
 
 CAMPAIGN = """
 name: pair
@@ -236,7 +237,7 @@ def test_sets_connect_at_once_on_a_machine_with_one_cpu(monkeypatch: pytest.Monk
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     nothing: Any = None
     executor = LocalExecutor(nothing, nothing, {"red": nothing, "blue": nothing})
-    both = threading.Barrier(2, timeout=10)
+    both = threading.Barrier(2, timeout=HANGS_S)
 
     def connect(pool: CellPool) -> int:
         with pool.building:

@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -123,8 +124,8 @@ def test_a_byte_takes_ten_bits(monkeypatch: pytest.MonkeyPatch) -> None:
         # Each time 3 ms late.
         now_s += duration_s + 0.003
 
-    monkeypatch.setattr("testbed.serial_cables.time.monotonic", lambda: now_s)
-    monkeypatch.setattr("testbed.serial_cables.time.sleep", sleep)
+    # The name in this module alone: a thread that another test left may sleep too.
+    monkeypatch.setattr(serial_cables, "time", SimpleNamespace(monotonic=lambda: now_s, sleep=sleep))
     source, near = socket.socketpair()
     far, sink = socket.socketpair()
     received = bytearray()

@@ -113,6 +113,7 @@ class ModelNetwork:
         #: How far the realtime clock of each node is ahead.
         self.ahead_ns = dict.fromkeys(self.plan.nodes, 0)
         self.lost = ""
+        self.monotonic_ns: Callable[[], int] = time.monotonic_ns
 
     @property
     def agents(self) -> Mapping[str, AgentClient]:
@@ -147,7 +148,7 @@ class ModelNetwork:
     def start_links(self, telemetry: Path | None = None, lead_s: float = 0.0) -> int:
         if telemetry is not None:
             telemetry.write_text("")
-        return time.monotonic_ns()
+        return self.monotonic_ns()
 
     def stop_links(self) -> DriverReport:
         counters = DirectionReport(error_losses=0)
@@ -166,6 +167,31 @@ class ModelNetwork:
         pass
 
 
+class SetTime:
+    """The conductor's time: it passes while the conductor sleeps, and on no machine else."""
+
+    def __init__(self) -> None:
+        self.now_ns = time.monotonic_ns()
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
+    def sleep(self, duration_s: float) -> None:
+        self.now_ns += round(duration_s * 1e9)
+
+
+@pytest.fixture
+def clock(network: ModelNetwork, monkeypatch: pytest.MonkeyPatch) -> SetTime:
+    """Takes the place of the clock. On a busy machine a short run may be over before the first look at it."""
+    clock = SetTime()
+    network.monotonic_ns = clock.monotonic_ns
+    monkeypatch.setattr(conductor_module, "time", clock)
+    return clock
+
+
 def scenario(**changes: Any) -> Scenario:
     return Scenario.read(two_hosts(**{"duration_s": 0.2, **changes}))
 
@@ -175,6 +201,7 @@ def network(tmp_path: Path) -> ModelNetwork:
     return ModelNetwork(scenario(), tmp_path)
 
 
+@pytest.mark.usefixtures("clock")
 def test_a_third_kind_of_network_runs_a_scenario(network: ModelNetwork, tmp_path: Path) -> None:
     described: Network = network
     progress: list[Progress] = []
@@ -191,7 +218,7 @@ def test_a_third_kind_of_network_runs_a_scenario(network: ModelNetwork, tmp_path
         "captures/a-eth0.pcap", "captures/b-eth0.pcap", "telemetry/bulk.jsonl", "telemetry/links.jsonl",
     }  # fmt: skip
     assert [entry.phase for entry in progress] == [Phase.PREPARING, Phase.RUNNING, Phase.COLLECTING]
-    assert (progress[1].total_s, progress[1].passed_s < 0.2) == (0.2, True)
+    assert (progress[1].total_s, progress[1].passed_s) == (0.2, 0.0)
 
 
 def test_addresses_change_only_when_the_stack_changes(network: ModelNetwork, tmp_path: Path) -> None:
@@ -225,6 +252,7 @@ def test_every_node_gets_the_zero_on_its_own_clock(network: ModelNetwork, tmp_pa
     assert 0 <= calls["begin"] - before_ns + HOUR_NS < 5e9
 
 
+@pytest.mark.usefixtures("clock")
 def test_programs_get_files_and_controller_before_server_and_client(network: ModelNetwork, tmp_path: Path) -> None:
     made = two_hosts(duration_s=5.0)
     made["capture"] = {"snaplen": 128, "at": ["none"]}
@@ -317,9 +345,8 @@ def test_a_run_ends_as_soon_as_its_network_cannot_finish_it(network: ModelNetwor
 
 
 def test_a_run_whose_flows_all_have_a_size_ends_with_the_last_transfer(
-    network: ModelNetwork, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    network: ModelNetwork, tmp_path: Path, clock: SetTime
 ) -> None:
-    monkeypatch.setattr(conductor_module, "AFTER_THE_LAST_S", 0.0)
     answers = [{"bulk-receive"}, set[str]()]
     network.still_running = lambda names: answers.pop(0)
     made = two_hosts(duration_s=60.0)

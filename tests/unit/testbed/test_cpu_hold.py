@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,12 @@ def test_a_hold_that_is_not_wanted_starts_nothing() -> None:
 
 def _started_holder() -> int:
     # The kernel closes the pipe that Popen waits for a moment before it sets the new command line.
-    for _ in range(50):
-        try:
+    def found() -> int:
+        with suppress(LookupError):
             return _holder()
-        except LookupError:
-            time.sleep(0.02)
-    return _holder()
+        return 0
+
+    return wait_until(found, "the holder")
 
 
 def _holder() -> int:

@@ -11,11 +11,13 @@ import pytest
 
 from testbed.errors import TestbedError
 from testbed.slots import Slots
+from tests.support.waiting import HANGS_S
 
 HOLDS = """
 import sys, threading
 from pathlib import Path
 from testbed.slots import Slots
+from tests.support.waiting import HANGS_S
 assert Slots("building", 1, threading.Event(), Path(sys.argv[1])).take()
 print("held", flush=True)
 threading.Event().wait(60)
@@ -61,7 +63,7 @@ def test_who_is_told_to_stop_waits_no_longer(tmp_path: Path) -> None:
     waiting.start()
     assert not entered.is_set()
     stop.set()
-    waiting.join(10)
+    waiting.join(HANGS_S)
     assert entered.is_set()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -198,15 +199,25 @@ class Unreliable(MemoryFileSystem):  # type: ignore[misc]  # fsspec has no types
 
 
 @pytest.fixture
-def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteArtefacts]:
+def unreliable(tmp_path: Path) -> Iterator[RemoteArtefacts]:
     fsspec.register_implementation("unreliable", Unreliable, clobber=True)
-    monkeypatch.setattr(artefacts, "ANSWER_S", 0.2)
     Unreliable.store.clear()
     yield RemoteArtefacts("unreliable://lab", tmp_path / "cache")
     Unreliable.released.set()
     for faults in (Unreliable.failing, Unreliable.silent, Unreliable.cutting):
         faults.clear()
     Unreliable.released = threading.Event()
+
+
+@contextmanager
+def faulty(kind: str, call: str) -> Iterator[None]:
+    """A place on which a call fails, is silent or cuts. Only a silent one is given up soon: others may be slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        if kind == "silent":
+            patch.setattr(artefacts, "ANSWER_S", 0.2)
+        getattr(Unreliable, kind).add(call)
+        yield
+    getattr(Unreliable, kind).clear()
 
 
 SIZES = {"captures/a.pcap": 3, "manifest.json": 2}
@@ -225,11 +236,9 @@ def test_a_place_that_does_not_take_a_run_is_named_and_the_run_can_be_put_again(
     unreliable: RemoteArtefacts, tmp_path: Path, kind: str, call: str, message: str
 ) -> None:
     folder = made(tmp_path, "one")
-    getattr(Unreliable, kind).add(call)
-    with pytest.raises(ArtefactError, match=f"cannot be put to unreliable://lab: .*{message}"):
+    with faulty(kind, call), pytest.raises(ArtefactError, match=f"cannot be put to unreliable://lab: .*{message}"):
         unreliable.put("abcd", folder)
     assert names(folder) == set(SIZES)
-    getattr(Unreliable, kind).clear()
     unreliable.put("abcd", folder)
     assert names(unreliable.folder("abcd", "0", lambda: SIZES)) == set(SIZES)
 
@@ -251,10 +260,8 @@ def test_a_place_that_does_not_give_a_run_leaves_no_part_of_it(
     unreliable: RemoteArtefacts, tmp_path: Path, kind: str, call: str, message: str
 ) -> None:
     unreliable.put("abcd", made(tmp_path, "one"))
-    getattr(Unreliable, kind).add(call)
-    with pytest.raises(ArtefactError, match=f"cannot be read from unreliable://lab: .*{message}"):
+    with faulty(kind, call), pytest.raises(ArtefactError, match=f"cannot be read from unreliable://lab: .*{message}"):
         unreliable.folder("abcd", "0", lambda: SIZES)
-    getattr(Unreliable, kind).clear()
     assert names(unreliable.folder("abcd", "0", lambda: SIZES)) == set(SIZES)
 
 

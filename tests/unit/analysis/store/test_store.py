@@ -36,7 +36,7 @@ from analysis.store.rows import NewCampaign, RunRow
 from analysis.store.schema import metadata
 from testbed.node_binary import ROOT
 from tests.support.rewriting import rewriting
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 from tests.unit.analysis.store.conftest import POSTGRESQL, begin, campaign_fields, opened, pending_run
 
 of_sqlite = pytest.mark.only_on("sqlite")
@@ -46,7 +46,7 @@ of_postgresql = pytest.mark.only_on("postgresql")
 
 def until_changed(pulse: Pulse) -> None:
     """A notification of PostgreSQL comes on its own connection, some time after the commit."""
-    wait_until(pulse.changed, "a notification", 5)
+    wait_until(pulse.changed, "a notification")
 
 
 def assert_unchanged(pulse: Pulse) -> None:
@@ -428,7 +428,7 @@ def test_a_request_goes_to_one_runner_however_many_look(store: Store, tmp_path: 
 
     def look(runner: str) -> None:
         own = opened(tmp_path)
-        begin_together.wait(30)
+        begin_together.wait(HANGS_S)
         while (result := requests.take(own, runner)) is not None:
             taken.append(result.id)
         own.close()
