@@ -257,7 +257,7 @@ def test_new_writes_only_a_folder_of_its_own_with_a_good_name(tmp_path: Path) ->
     for words, message in (
         (("policy", "there"), "exists already"),
         (("policy", "red"), "Backchannel has a policy 'red'"),
-        (("polcy", "mine"), "kinds are policy, controller"),
+        (("polcy", "mine"), "did you mean 'policy'? Allowed: policy, controller"),
         (("policy", "Mine"), "is not a name for a policy"),
         (("link", "match"), "is a word of the language"),
         (("metric", "json"), "is a word of the language"),
