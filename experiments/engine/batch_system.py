@@ -104,8 +104,8 @@ def _closed(cluster: Any) -> Iterator[Any]:
     try:
         yield cluster
     finally:
-        # The library asserts that every job has ended, also those that were never submitted.
-        with suppress(AssertionError):
+        # The library asserts that every job has ended, also those that were never submitted and have no number.
+        with suppress(AssertionError, TypeError):
             cluster.close()
 
 
@@ -173,7 +173,7 @@ def cluster_of(asked: Jobs) -> Any:
             processes=1,
             memory=asked.memory,
             death_timeout=DEATH_S,
-            python=sys.executable,
+            python=shlex.quote(sys.executable),
             worker_extra_args=["--nthreads", str(MOST_JOBS), "--memory-limit", "0", "--no-dashboard"],
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             **{name: value for name, value in options.items() if value is not None},

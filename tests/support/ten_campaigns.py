@@ -26,7 +26,7 @@ network:
 stack: newreno
 """
 _POLICIES = "network.reverse.queue.policy: [droptail, ack-filtering, acks-first]"
-#: Of those whose captures no test looks at.
+#: Of a campaign whose captures no test looks at.
 _COUNTED = "capture: {at: [none], telemetry: false, counters: {every: 100 ms, at: [bottleneck]}}\n"
 _BOTH = """\
 workload:
@@ -42,7 +42,7 @@ SIMULATED = {
   - {{name: upload, from: client, to: server, start: [0.5 s, 1 s]}}
   - {{name: ping, kind: probe, from: client, to: server, options: {{interval: 100 ms}}}}
 duration: 3 s
-{_COUNTED}sweep:
+sweep:
   stack: [newreno, sack]
   network.reverse.queue.policy: [droptail, ack-filtering, acks-first, ack-filtering-acks-first]
   network.reverse.rate: [9.6 kbit/s, 28.8 kbit/s, 128 kbit/s, 512 kbit/s, 2 Mbit/s]
@@ -71,7 +71,7 @@ repetitions: 4
 {_PATH}workload:
   - {{name: upload, from: client, to: server, count: 3, start: [0 s, 1 s]}}
 duration: 8 s
-{_COUNTED}sweep:
+sweep:
   network.reverse.queue.limit: [5 packets, 10 packets, 40 packets]
 repetitions: 4
 """,
@@ -80,7 +80,7 @@ repetitions: 4
   - {{name: backup-to-the-office, from: client, to: server, size: 60 kB, start: [0 s, 0.2 s]}}
   - {{name: film, from: server, to: client, start: [0 s, 0.2 s]}}
 duration: 8 s
-{_COUNTED}sweep:
+sweep:
   {_POLICIES}
 repetitions: 4
 """,

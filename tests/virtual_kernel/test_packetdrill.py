@@ -18,7 +18,9 @@ from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.packetdrill import Version
 from tests.support.called import called
 
-PROGRAM = f"""#!{sys.executable} -S
+#: The environment's may be in a folder with blanks, which a script's first line cannot name.
+PYTHON = Path(sys.executable).resolve()
+PROGRAM = f"""#!{PYTHON} -S
 import os, sys, time
 version, script = sys.argv[1], sys.argv[-1]
 ticks = set()
@@ -70,7 +72,7 @@ def test_a_script_calls_python(kernel: Kernel, program: Path, tmp_path: Path, mo
     other.write_text("#!/bin/sh\nexit 126\n")
     other.chmod(0o755)
     monkeypatch.setenv("PATH", f"{other.parent}:{os.environ['PATH']}")
-    program.write_text(f"#!{sys.executable} -S\nimport os, sys\nsys.exit(os.system('python3 -S -c 1') != 0)\n")
+    program.write_text(f"#!{PYTHON} -S\nimport os, sys\nsys.exit(os.system('python3 -S -c 1') != 0)\n")
     verdict = packetdrill.run(program.parents[1] / "tcp/good/good.pkt", Version.IPV4, kernel, program)
     assert verdict.passed, verdict.output
 

@@ -163,7 +163,7 @@ def ci(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The script against the last commit of the project."""
     tools = project / ".git" / "tools"
     tools.mkdir(exist_ok=True)
-    (tools / "backchannel").write_text(f'#!/bin/sh\nexec {sys.executable} -m experiments "$@"\n')
+    (tools / "backchannel").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m experiments "$@"\n')
     (tools / "backchannel").chmod(0o755)
     environment = {
         **os.environ, "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -75,7 +76,8 @@ def test_a_job_of_slurm_has_the_sources_the_binary_and_what_is_asked(monkeypatch
     for line in (
         "#SBATCH -p long", "#SBATCH --cpus-per-task=16", "#SBATCH --mem=8G", "#SBATCH -t 08:00:00",
         "#SBATCH --account=lab", "export XDG_CACHE_HOME='/a folder'",
-        f"export {node_binary.VARIABLE}={node_binary.path()}", f"export PYTHONPATH={node_binary.python_path()}",
+        f"export {node_binary.VARIABLE}={shlex.quote(str(node_binary.path()))}",
+        f"export PYTHONPATH={shlex.quote(node_binary.python_path())}",
     ):  # fmt: skip
         assert line in script.splitlines(), script
     assert "--nthreads 1024" in script
