@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from experiments.engine.dask_executor import MOST_JOBS
@@ -161,9 +162,14 @@ def cluster_of(asked: Jobs) -> Any:
         "job_extra_directives": list(asked.directives) or None,
         "job_script_prologue": [f"export {name}={shlex.quote(value)}" for name, value in values.items()],
     }
+    python = shlex.quote(sys.executable)
     if asked.system == LOCAL:
         # No shell reads its script. Its jobs inherit what this process has.
         os.environ.update(values)
+        # The library divides their command at blanks, which the path of the interpreter may have.
+        interpreter = Path(sys.executable)
+        os.environ["PATH"] = f"{interpreter.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        python = interpreter.name
         del options["job_script_prologue"]
     try:
         # One process a job, because one worker makes all runs of a machine; its threads are jobs that wait.
@@ -173,7 +179,7 @@ def cluster_of(asked: Jobs) -> Any:
             processes=1,
             memory=asked.memory,
             death_timeout=DEATH_S,
-            python=shlex.quote(sys.executable),
+            python=python,
             worker_extra_args=["--nthreads", str(MOST_JOBS), "--memory-limit", "0", "--no-dashboard"],
             scheduler_options={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
             **{name: value for name, value in options.items() if value is not None},
