@@ -28,11 +28,12 @@ def values_of(text: str) -> Mapping[str, Any]:
         return {}
     if not isinstance(values, dict):
         return {}
-    names = values.pop(INCLUDE, None)
-    bodies = attached.included(text)
     under: dict[str, Any] = {}
-    for name in names if isinstance(names, list) else [names]:
-        under = _over(under, values_of(bodies[name])) if name in bodies else under
+    if names := values.pop(INCLUDE, None):
+        bodies = attached.included(text)
+        for name in names if isinstance(names, list) else [names]:
+            if isinstance(name, str) and name in bodies:
+                under = _over(under, values_of(bodies[name]))
     # A variant of a paper's campaign is not that campaign.
     under.pop("artefact", None)
     return _over(under, values)

@@ -49,6 +49,6 @@ def test_a_variant_of_a_papers_campaign_is_not_that_campaign() -> None:
 
 
 def test_any_other_text_declares_nothing() -> None:
-    for text in ("", "- 1", "a: [", "include: absent.yaml"):
+    for text in ("", "- 1", "a: [", "include: absent.yaml", "include: {a: b}", "include: [[a], 1]"):
         assert values_of(text) == {}
         assert on_backend(text, "measures", "sim") == {}
