@@ -159,11 +159,11 @@ def _of_quantity(
     cells = list(itertools.chain(*at_points.values()))
     widths = [max(len(name), *(len(row[place]) for row in cells)) for place, name in enumerate(["", *columns])]
     if sum(widths) + 2 * len(columns) > width:
-        # The relative change goes below the difference, and then the first column is folded.
+        # The relative change goes below the difference. Then sentences are wrapped, and last the values folded.
         for row_cells in cells:
             row_cells[1] = str(row_cells[1]).replace(" (", "\n(")
         widths[1] = max(len(line) for row_cells in cells for line in ["difference", *str(row_cells[1]).split("\n")])
-        widths[0] = min(widths[0], max(LEAST_VALUE, width - sum(widths[1:]) - 2 * len(columns)))
+        widths = narrowed(widths, columns, width)
 
     def table(of_point: Sequence[Sequence[str | Text]], has_head: bool) -> Table:
         made = plain_table("", *columns, right=["p", "d_z", "needs"])
@@ -184,6 +184,18 @@ def _of_quantity(
             yield table(of_point, has_head=False)
     if len(shown) < len(rows):
         yield Text(f" others: {_counted([row for row in rows if row not in shown])} (--all prints them)", style="dim")
+
+
+def narrowed(widths: Sequence[int], columns: Sequence[str], width: int) -> list[int]:
+    """Widths of the first column, which has the compared values, and of the others for a terminal of `width` columns:
+    the words of "over" are wrapped first, and values are folded last.
+    """
+    result = list(widths)
+    shrinkable = [(1 + place, LEAST_SENTENCE) for place, name in enumerate(columns) if name == "over"]
+    for place, least in (*shrinkable, (0, LEAST_VALUE)):
+        others = sum(result) - result[place] + 2 * len(columns)
+        result[place] = min(result[place], max(least, width - others))
+    return result
 
 
 def _cells(row: Mapping[str, Any], with_number: bool) -> Iterator[str | Text]:
@@ -227,6 +239,8 @@ SINGLE_RUNS = (
 )
 #: Width of the compared values in a terminal that is too narrow for them.
 LEAST_VALUE = 8
+#: The same of the words about the numbers of runs.
+LEAST_SENTENCE = 12
 #: Metrics of flows that are named and not counted.
 FEW = 4
 STYLES = {"worse": "bold red", "better": "green", "different": "yellow"}
