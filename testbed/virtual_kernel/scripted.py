@@ -19,14 +19,14 @@ def main(folder: str) -> None:
     inside.boot(folder)
     request = json.loads((inside.HOST / "request.json").read_text())
     place = Path(request["folder"])
-    # The program writes to /tmp, and what is there of the host is hidden then.
-    kept = None
-    if place.parts[:2] == ("/", "tmp"):
-        kept = Path(*place.parts[:3])
-        inside.show_again(kept, Path("/run/kept"))
+    # The program writes to /tmp. Of the host, only the folders of the script and of its python3 are there.
+    paths = (place, Path(sys.executable))
+    kept = {Path(*path.parts[:3]) for path in paths if path.parts[:2] == ("/", "tmp")}
+    for folder_of_tmp in kept:
+        inside.show_again(folder_of_tmp, Path("/run/kept", folder_of_tmp.name))
     inside.mount("tmpfs", "/tmp")
-    if kept is not None:
-        inside.show_again(Path("/run/kept"), kept)
+    for folder_of_tmp in kept:
+        inside.show_again(Path("/run/kept", folder_of_tmp.name), folder_of_tmp)
     output = os.open(inside.HOST / "output", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     if (child := os.fork()) == 0:
         os.dup2(output, 1)
