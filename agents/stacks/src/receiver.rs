@@ -148,7 +148,9 @@ impl Receiver {
         }
         let range = (start, start + data.len());
         if self.reports_duplicates {
-            self.duplicate = if start < self.next { Some((start, self.next)) } else { self.reassembly.held(range) };
+            let duplicate = if start < self.next { Some((start, self.next)) } else { self.reassembly.held(range) };
+            // One whose ack waits is reported with the next ack.
+            self.duplicate = duplicate.or(self.duplicate);
         }
         if start < self.next {
             data.skip(self.next.since(start));
@@ -399,6 +401,23 @@ mod tests {
         assert!(bench.receiver.compression.is_some());
         bench.receiver.on_agreement(false);
         assert!(bench.receiver.compression.is_none(), "without selective acks");
+    }
+
+    #[test]
+    fn a_duplicate_whose_ack_waits_is_reported_with_the_next_ack() {
+        let mut bench = Bench::new(65_536);
+        bench.receiver.compression = Some(SackCompression::default());
+        bench.receiver.reports_duplicates = true;
+        for nth in 0..3 {
+            bench.data(0, 2001 + nth * 1000, 1000);
+            bench.blocks();
+            bench.ack(65_536);
+        }
+        bench.data(1, 3001, 1000);
+        assert!(!bench.receiver.ack_now);
+        bench.data(1, 5001, 1000);
+        assert_eq!(bench.blocks(), [(3001, 4001), (2001, 6001)]);
+        assert_eq!(bench.blocks(), [(2001, 6001)], "once");
     }
 
     proptest! {
