@@ -104,6 +104,7 @@ impl Sender {
             unreachable!("loss detection by time has both")
         };
         let LossDetection { rack, f_rto, .. } = by_time;
+        rack.on_ack();
         let mut deliver = |record: &SentRecord, echo_sent: Option<Time>| {
             rack.on_delivered(now, record, echo_sent);
             has_original |=

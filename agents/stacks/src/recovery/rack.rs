@@ -38,6 +38,8 @@ pub(crate) struct Rack {
     min_rtt: Option<Duration>,
     /// RACK.fack: one beyond the highest byte delivered.
     fack: Offset,
+    /// The same before the current ack.
+    prior_fack: Offset,
     /// RACK.reordering_seen.
     reordering_seen: bool,
     /// RACK.dsack_round: until this is acknowledged, further duplicates do not widen the window.
@@ -53,6 +55,7 @@ impl Default for Rack {
             rtt: Duration::ZERO,
             min_rtt: None,
             fack: Offset::SYN,
+            prior_fack: Offset::SYN,
             reordering_seen: false,
             dsack_round: None,
             reo_wnd_mult: 1,
@@ -62,6 +65,12 @@ impl Default for Rack {
 }
 
 impl Rack {
+    /// An ack arrives. What it delivers is no reordering among itself, in whatever order it names that: step 3 goes by
+    /// ascending sequence numbers.
+    pub fn on_ack(&mut self) {
+        self.prior_fack = self.fack;
+    }
+
     /// Steps 1 to 3 of section 6.2, for a segment that an ack delivers. `echo_sent`: when the segment was sent whose
     /// timestamp the ack echoes, at the latest.
     pub fn on_delivered(&mut self, now: Time, record: &SentRecord, echo_sent: Option<Time>) {
@@ -77,11 +86,8 @@ impl Rack {
         }
         self.rtt = rtt;
         self.newest = self.newest.max(Some((record.sent_time, record.end)));
-        if record.end > self.fack {
-            self.fack = record.end;
-        } else if record.end < self.fack && !record.is_retransmission {
-            self.reordering_seen = true;
-        }
+        self.fack = self.fack.max(record.end);
+        self.reordering_seen |= record.end < self.prior_fack && !record.is_retransmission;
     }
 
     /// Step 4: the peer reports a segment that it has received twice. `nxt` is SND.NXT.
@@ -161,9 +167,16 @@ mod tests {
         (Rack::default(), ledger)
     }
 
+    /// One ack delivers these segments, and names them in this order.
+    fn deliver_all(rack: &mut Rack, ledger: &mut Ledger, at_ms: u64, numbers: &[i64]) {
+        rack.on_ack();
+        for (start, end) in numbers.iter().map(|number| segment(*number)) {
+            ledger.deliver(ms(at_ms), start, end, |record| rack.on_delivered(ms(at_ms), record, None));
+        }
+    }
+
     fn deliver(rack: &mut Rack, ledger: &mut Ledger, at_ms: u64, number: i64) {
-        let (start, end) = segment(number);
-        ledger.deliver(ms(at_ms), start, end, |record| rack.on_delivered(ms(at_ms), record, None));
+        deliver_all(rack, ledger, at_ms, &[number]);
     }
 
     fn detect(rack: &Rack, ledger: &mut Ledger, at_ms: u64, segs_sacked: u64) -> (Vec<Offset>, Option<u128>) {
@@ -204,6 +217,21 @@ mod tests {
         assert_eq!(detect(&rack, &mut ledger, 45, 3), (vec![], Some(19)));
         (0..REO_WND_PERSIST).for_each(|_| rack.on_recovery_end());
         assert_eq!(rack.reo_wnd_mult, 1);
+    }
+
+    /// The acks of segments 0 and 2 were delayed or lost. The next one has the block of 4, which came last, before that of
+    /// 2, and its number acknowledges 0.
+    #[test]
+    fn segments_that_one_ack_delivers_are_no_reordering() {
+        let (mut rack, mut ledger) = five_sent();
+        deliver_all(&mut rack, &mut ledger, 44, &[4, 2, 0]);
+        assert!(!rack.reordering_seen);
+        // RACK.rtt is 44 ms, that of segment 0; without a quarter of a round trip more, the gaps are losses.
+        assert_eq!(detect(&rack, &mut ledger, 47, 3), (vec![segment(1).0, segment(3).0], None));
+        let (mut rack, mut ledger) = five_sent();
+        deliver(&mut rack, &mut ledger, 43, 4);
+        deliver_all(&mut rack, &mut ledger, 44, &[2, 0]);
+        assert!(rack.reordering_seen, "another ack did");
     }
 
     #[test]
