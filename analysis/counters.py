@@ -18,6 +18,7 @@ from typing import ClassVar, NotRequired, TypedDict
 import polars as pl
 
 from analysis import slices
+from analysis.routes import data_paths
 from analysis.runs import Flow, Kind, Line, Link, RunView, Slices, Unmeasured, active_window_s
 from analysis.statistics import variation
 from testbed.report import LinkReport, Report
@@ -116,6 +117,11 @@ class CountedRun(RunView):
             for line in self.lines
             if line.way == "forward" and f"{line.link}/reverse" in by_name
         ]
+
+    @cached_property
+    def data_paths(self) -> Mapping[str, frozenset[str]]:
+        """The lines that each flow's data cross."""
+        return {name: frozenset(line for line, _ in path) for name, path in data_paths(self.scenario).items()}
 
     @property
     def window_s(self) -> tuple[float, float]:

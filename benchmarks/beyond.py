@@ -412,7 +412,9 @@ def main() -> None:
     finally:
         store.close()
     text = PAGE.read_text(encoding="utf-8")
-    made = {DATA: data.written(), PAGE: page(text, data, studies)}
+    # Linux's tables have differences from the simulator's values too.
+    shown = [study for study in STUDIES if {study.campaign, study.simulated} & collected.keys()]
+    made = {DATA: data.written(), PAGE: page(text, data, shown)}
     if args.check:
         differ = [str(path.relative_to(ROOT)) for path, wanted in made.items() if path.read_text("utf-8") != wanted]
         sys.exit(f"{' and '.join(differ)} differ from {args.results}" if differ else 0)

@@ -245,12 +245,15 @@ def _crosses(flow: CapturedFlow, line: CapturedLine) -> bool:
     bounds=AT_LEAST_0,
 )
 def data_goodput(line: CountedLine) -> float | None:
-    """Bytes that the receivers of all flows got over the bytes of TCP data sent on the line, in the whole run.
+    """Bytes that receivers got of the flows whose data cross the line, over the bytes of TCP data sent on it.
 
-    Damaged packets count as sent; headers do not.
+    In the whole run. Damaged packets count as sent; headers do not. None if no flow's data cross the line.
     """
+    crossing = [flow for flow in line.run.flows if line.name in line.run.data_paths[flow.name]]
     sent = float(line.bins["data_payload_bytes"])
-    return sum(sum(flow.bins["delivered_bytes"]) for flow in line.run.flows) / sent if sent else None
+    if not crossing or not sent:
+        return None
+    return sum(sum(flow.bins["delivered_bytes"]) for flow in crossing) / sent
 
 
 # Gaps and variation ------------------------------------------------------------------------------------------

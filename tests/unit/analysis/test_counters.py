@@ -81,6 +81,7 @@ def test_metrics_from_counters() -> None:
     assert rows["rtt_mean", "f"] == 0.25
     assert rows["rtt_sd", "f"] == pytest.approx(0.1)
     assert rows["data_goodput", "l/forward"] == 1
+    assert rows.get(("data_goodput", "l/reverse")) is None  # no flow's data cross it
     assert rows["retransmissions_per_loss", ""] == 0.25
     assert rows["resent_twice_per_loss", ""] == 0.25
 
