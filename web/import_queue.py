@@ -94,11 +94,11 @@ class Import:
 def _progress(incoming: Path, reader: int) -> tuple[str, int]:
     """A reader's phase and the bytes it has written, from the folder in which it builds the run."""
     folder = next(incoming.glob(f"*-{reader}"), None)
-    # The reader adds and removes files while this looks.
+    # The reader adds and removes files and folders while this looks; os.walk passes over what has gone.
     sizes: dict[Path, int] = {}
-    for path in folder.rglob("*") if folder is not None else ():
-        with contextlib.suppress(OSError):
-            if path.is_file():
+    for place, _, names in os.walk(folder) if folder is not None else ():
+        for path in (Path(place, name) for name in names):
+            with contextlib.suppress(OSError):
                 sizes[path] = path.stat().st_size
     tables = {path: size for path, size in sizes.items() if path.parent == folder}
     if any(path.name == "summary.json" for path in tables):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from analysis.errors import REPEAT
 from analysis.results import MetricValue
-from analysis.store import damage
+from analysis.store import damage, notes
 from analysis.store.commit import PendingRun
 from analysis.store.database import StoreError, StorePlaceError
 from analysis.store.rows import CampaignRow, NewCampaign, RunRow
@@ -25,7 +25,8 @@ class Copied:
 
 
 def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied:
-    """Copies a campaign and its runs. Valid runs that the target has stay as they are, so that a copy can be repeated.
+    """Copies a campaign with its runs and their notes. Valid runs and notes that the target has stay as they are, so
+    that a copy can be repeated.
 
     Args:
         source: where the campaign is.
@@ -59,6 +60,7 @@ def copy_campaign(source: Store, target: Store, campaign: CampaignRow) -> Copied
             _copy_run(source, target, run)
             copied += 1
     target.begin_campaign(NewCampaign.of(campaign), [list(point.parameters) for point in campaign.points], members)
+    notes.copy(source, target, campaign.id)
     target.end_campaign(campaign.id, complete=len(target.valid_runs(planned)) == len(planned))
     return Copied(runs, copied)
 

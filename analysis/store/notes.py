@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import time
 from collections.abc import Sequence
@@ -50,3 +51,14 @@ def of_campaign(store: Store, campaign_id: str) -> dict[str, NoteRow]:
     """The notes of a campaign's runs, by run."""
     mine = sa.select(membership.c.run_id).where(membership.c.campaign_id == campaign_id)
     return {row.run_id: row for row in store.read(sa.select(note).where(note.c.run_id.in_(mine)), NoteRow)}
+
+
+def copy(source: Store, target: Store, campaign_id: str) -> None:
+    """Gives runs of a campaign in `target` the notes that they have in `source`; a note that is there stays."""
+    there = of_campaign(target, campaign_id)
+    missing = [
+        dataclasses.asdict(row) for run_id, row in of_campaign(source, campaign_id).items() if run_id not in there
+    ]
+    if missing:
+        with target.writing() as connection:
+            connection.execute(sa.insert(note), missing)

@@ -38,7 +38,7 @@ def copy(
         ),
     ] = None,
 ) -> Answer[documents.Copied]:
-    """Copy a campaign with its runs and files into another store. Runs that are valid there stay as they are, so the
+    """Copy a campaign with its runs, files and notes into another store. Valid runs and notes there stay, so the
     command can be repeated.
     """
     from analysis.store import Store, requests

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.store import Store, StoreError, StorePlaceError
+from analysis.store import Store, StoreError, StorePlaceError, notes
 from analysis.store.copying import Copied, copy_campaign
 from analysis.store.rows import CampaignRow
 from tests.unit.analysis.store.conftest import begin, pending_run
@@ -45,6 +45,22 @@ def test_a_copy_has_what_the_source_has_and_is_complete_with_its_last_run(store:
         for field in ("backend", "documents", "metrics", "problems", "attempt", "state"):
             assert getattr(second, field) == getattr(first, field), field
         assert (target.run_folder(run_id) / "captures/a.pcap").read_bytes() == b"abc"
+
+
+def test_notes_go_along_and_those_of_the_target_stay(store: Store, target: Store) -> None:
+    begin(store)
+    for number, run_id in enumerate(("r00", "r10")):
+        store.commit_run(pending_run(store, run_id, 1e6 + number))
+    notes.write(store, "r00", "a burst at 3 s", ["odd"])
+    copy_campaign(store, target, of(store))
+    assert notes.of_run(target, "r00") == notes.of_run(store, "r00")
+    notes.write(target, "r00", "the burst is the modem's", [])
+    notes.write(store, "r10", "as r00", [])
+    copy_campaign(store, target, of(store))
+    assert {run_id: row.text for run_id, row in notes.of_campaign(target, "c1").items()} == {
+        "r00": "the burst is the modem's",
+        "r10": "as r00",
+    }
 
 
 def test_a_copy_of_invalid_runs_is_not_complete(store: Store, target: Store) -> None:
