@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -24,6 +25,8 @@ from testbed.kernel_tcp import is_kernel_stack
 from testbed.scenario import DirectionSpec, LinkSpec, Named, Node, NodeKind
 from testbed.virtual_kernel import kernels
 
+#: Flows of a run. The simulator gives each a port of its client from 40,000 on, and ports end at 65,535.
+MOST_FLOWS = 25_000
 #: Name of the links' telemetry. The telemetry of a flow has the name of the flow.
 LINKS = "links"
 
@@ -400,9 +403,11 @@ def _of_stack_pairs(campaign: Campaign) -> Iterator[Finding]:
 
 def _of_members(campaign: Campaign) -> Iterator[Finding]:
     members = topologies.members(campaign.network, campaign.workload)
-    names = [member.name for member in members]
+    if len(members) > MOST_FLOWS:
+        yield ("workload",), f"the entries make {len(members)} flows; a run has at most {MOST_FLOWS}: lower a 'count'"
+    times = Counter(member.name for member in members)
     for member in members:
-        if names.count(member.name) > 1 and member.group is not None:
+        if times[member.name] > 1 and member.group is not None:
             yield ("workload", member.entry, "name"), f"two flows have the name '{member.name}'; rename one"
             break
 
