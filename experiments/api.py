@@ -23,6 +23,7 @@ from experiments.catalogue import (
     campaign_files as campaign_files,
     campaign_text as campaign_text,
     campaign_titles as campaign_titles,
+    fields_in_use as fields_in_use,
 )
 from experiments.engine.batch import unique
 from experiments.engine.forecast import Forecast, forecast

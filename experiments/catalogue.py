@@ -64,6 +64,13 @@ def campaign_titles() -> dict[str, str]:
     return titles
 
 
+def fields_in_use() -> set[str]:
+    """Fields that the campaign files have. What they include is among them."""
+    # To parse them takes seconds.
+    texts = [(FOLDER / name).read_text(encoding="utf-8") for name in campaign_files()]
+    return {field for text in texts for field in re.findall(r"(?:^|[{\s,])([a-z][\w.-]*):\s", text, re.MULTILINE)}
+
+
 def campaign_text(name: str) -> str:
     """A campaign file's text with the files that it includes, so that it needs no folder.
 

@@ -20,7 +20,7 @@ from testbed.capability import missing_for_emulation
 from testbed.cell import Cell
 from testbed.report import ProblemKind, sentences
 from testbed.scenario import Scenario
-from tests.support import quiet
+from tests.support import compiled_templates, quiet
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.command_line import backchannel as backchannel
 
@@ -28,6 +28,8 @@ from tests.support.command_line import backchannel as backchannel
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(node_binary.ROOT), os.environ.get("PYTHONPATH"))))
 # The suite takes the CPUs itself: which backend a campaign gets must not depend on that. Commands inherit it.
 os.environ.setdefault("BACKCHANNEL_KEEP_BACKEND", "1")
+
+compiled_templates.share()
 
 pytest_plugins = ["tests.support.tiers"]
 

@@ -36,6 +36,7 @@ from experiments.api import (
     campaign_text,
     campaign_titles,
     congestion_controllers,
+    fields_in_use,
     mechanisms,
     with_crates_in_use,
 )
@@ -205,11 +206,8 @@ def completions_as_json() -> Response:
 @cache
 def _keys() -> list[str]:
     """Fields that the campaigns of the catalogue use, and options of mechanisms."""
-    fields = {
-        key for name in campaign_files() for key in re.findall(r"(?:^|[{\s,])([a-z][\w.-]*):\s", _file(name), re.M)
-    }
     options = {parameter.name for entry in mechanisms() for parameter in entry.params}
-    return sorted(fields | options | set(SWEPT))
+    return sorted(fields_in_use() | options | set(SWEPT))
 
 
 @blueprint.post("/api/build")

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from analysis.store.artefacts import ArtefactError, Artefacts, LocalArtefacts, RemoteArtefacts
 from analysis.store.database import DATABASE, POSTGRESQL, Database, StorePlaceError, is_read_only
+from analysis.store.schema import metadata
 from testbed.errors import TestbedError
 from testbed.local_folders import shared_parent_folder
 
@@ -81,7 +82,7 @@ def open_folder(folder: Path) -> Location:
         (folder / "incoming").mkdir(exist_ok=True)
     except OSError as error:
         raise StorePlaceError(f"the results folder {folder} cannot be used: {error.strerror}") from None
-    return Location(Database.open_sqlite(folder), folder, LocalArtefacts(folder))
+    return Location(Database.open_sqlite(folder, metadata), folder, LocalArtefacts(folder))
 
 
 def open_postgresql(where: str, artefacts: str) -> Location:
@@ -117,4 +118,4 @@ def open_postgresql(where: str, artefacts: str) -> Location:
         files = RemoteArtefacts(artefacts, folder / "cache")
     except ArtefactError as error:
         raise StorePlaceError(str(error)) from None
-    return Location(Database.open_postgresql(url), folder, files)
+    return Location(Database.open_postgresql(url, metadata), folder, files)

@@ -78,7 +78,8 @@ def _of(table: str) -> ForeignKey:
 
 def _sum(name: str = "checksum") -> Column[int]:
     """A checksum (checksums.py), or a sum of checksums."""
-    return Column(name, BigInteger, nullable=False)
+    # Rows that were there before the column had 0, and so have tables that a migration changed.
+    return Column(name, BigInteger, nullable=False, server_default="0")
 
 
 campaign = _table(

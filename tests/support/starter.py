@@ -32,7 +32,7 @@ from testbed import resource_limits
 IMPORTED = (
     "experiments.cli", "experiments.commands.run", "experiments.engine.scheduling", "experiments.engine.dask_executor",
     "experiments.engine.execution", "experiments.labels", "experiments.terminal", "experiments.tables",
-    "analysis.attempts", "analysis.store", "analysis.estimates", "alembic.command", "rich.live", "rich.progress",
+    "analysis.attempts", "analysis.store", "analysis.estimates", "rich.live", "rich.progress",
     "rich.table", "scipy.stats", "scipy.special", "logging.config", "sqlalchemy.dialects.sqlite",
 )  # fmt: skip
 
