@@ -39,7 +39,7 @@ def _starter() -> Starter:
 def backchannel(
     *words: str | Path,
     status: int | None = None,
-    timeout_s: float = 240,
+    timeout_s: float = 900,
     memory_bytes: int | None = None,
     **environment: str,
 ) -> subprocess.CompletedProcess[str]:
