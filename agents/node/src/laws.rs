@@ -457,10 +457,10 @@ fn transfer(
         "nodes": {"a": interface("a", 0), "b": interface("b", 1)},
     });
     let input: Input = serde_json::from_value(input).or_malformed("invalid scenario")?;
-    let out = std::env::temp_dir().join(format!("backchannel-laws-{}", std::process::id()));
-    let report = backchannel_simulator::simulate(registry, &input, &out);
-    std::fs::remove_dir_all(&out).or_system("cannot remove a temporary folder")?;
-    let report = serde_json::to_value(report?).or_malformed("a report")?;
+    let out = tempfile::tempdir().or_system("cannot make a temporary folder")?;
+    let report = backchannel_simulator::simulate(registry, &input, out.path())?;
+    out.close().or_system("cannot remove a temporary folder")?;
+    let report = serde_json::to_value(report).or_malformed("a report")?;
     let bytes = report["flows"]["down"]["receive"]["bytes"].as_f64().unwrap_or_default();
     let dropped = report["driver"]["links"]["line"]["forward"]["events"]["dropped_full"].as_u64().unwrap_or_default();
     Ok((bytes * 8.0 / rate / DURATION_S, dropped, report.to_string()))
