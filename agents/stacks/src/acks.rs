@@ -5,7 +5,6 @@ use backchannel_core::time::Time;
 
 use crate::congestion::{AckSample, CongestionController, Exit, Signal};
 use crate::extensions::{DuplicateHints, Extension};
-use crate::ledger::Ledger;
 use crate::recovery::{NewAck, DUPLICATE_THRESHOLD};
 use crate::sender::{Context, Sender};
 use crate::seq::Offset;
@@ -26,6 +25,7 @@ pub(crate) struct IncomingAck<'a> {
 
 impl Sender {
     /// Takes an ack. Returns whether it acknowledges our FIN.
+    #[inline(always)]
     pub fn on_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) -> bool {
         if self.recovery.by_time {
             return self.on_ack_by_time(incoming, cx);
@@ -59,6 +59,7 @@ impl Sender {
     }
 
     /// Takes the window of an ack that is not old. Returns whether it offers what was offered before.
+    #[inline(always)]
     pub fn take_window(&mut self, &IncomingAck { segment, seq, ack, .. }: &IncomingAck, cx: &mut Context) -> bool {
         let window = u64::from(segment.window) << self.window.shift;
         let same_window = ack + window == self.window.edge;
@@ -89,6 +90,7 @@ impl Sender {
         self.recovery.scoreboard.update(una.max(ack), plausible)
     }
 
+    #[inline(always)]
     fn on_new_ack(&mut self, incoming: &IncomingAck, cx: &mut Context) {
         let &IncomingAck { segment, ack, .. } = incoming;
         let predicted = self.predicts(segment, || cx.extensions.is_repairing());
@@ -102,9 +104,9 @@ impl Sender {
         }
         let mut restart_timer = true;
         if !predicted {
-            let increase = cx.extensions.window_increase(segment, self.mss);
-            let marked = cx.ecn.marked_bytes(segment, acked, self.mss);
-            let sample = AckSample { increase, marked, ..self.ack_sample(cx.now, acked, window_limited) };
+            let mut sample = self.ack_sample(cx.now, acked, window_limited);
+            sample.increase = cx.extensions.window_increase(segment, self.mss);
+            sample.marked = cx.ecn.marked_bytes(segment, acked, self.mss);
             self.congestion.on_ack(&sample);
             if let Some(end) = self.recovery.end() {
                 restart_timer = self.on_ack_in_recovery(&sample, end, cx);
@@ -122,6 +124,7 @@ impl Sender {
     }
 
     /// Everything before `ack` is acknowledged. Returns the bytes of that which were not before.
+    #[inline(always)]
     pub fn advance(&mut self, ack: Offset) -> u64 {
         let acked = ack.since(self.una);
         self.una = ack;
@@ -134,30 +137,36 @@ impl Sender {
     }
 
     /// What an ack tells the controller, the marks and an extension's increase excepted.
+    #[inline(always)]
     pub fn ack_sample(&mut self, now: Time, acked: u64, window_limited: bool) -> AckSample {
         let round_start = self.una > self.round_end;
         if round_start {
             self.round_end = self.max;
         }
-        let (delivered, lost) = self.ledger.as_ref().map_or((acked, 0), Ledger::news);
-        if self.congestion.limits_samples() {
-            self.ledger.iter_mut().for_each(Ledger::on_app_limited);
-        }
-        AckSample {
+        let mut sample = AckSample {
             now,
             acked,
             srtt_s: self.srtt_s(),
             window_limited,
             in_recovery: self.recovery.is_active(),
             increase: None,
-            rate: self.ledger.as_mut().and_then(|ledger| ledger.sample(now)),
+            rate: None,
             rtt: self.rtt.latest_at(now),
             round_start,
-            in_flight: self.in_flight(),
-            delivered,
-            lost,
+            in_flight: self.flight(),
+            delivered: acked,
+            lost: 0,
             marked: 0,
+        };
+        if let Some(ledger) = &mut self.ledger {
+            (sample.delivered, sample.lost) = ledger.news();
+            if self.congestion.limits_samples() {
+                ledger.on_app_limited();
+            }
+            sample.rate = ledger.sample(now);
+            sample.in_flight = ledger.bytes_in_flight();
         }
+        sample
     }
 
     /// A new ack in fast recovery, which ends at `end`. Returns whether the retransmission timer restarts: of partial
@@ -179,11 +188,12 @@ impl Sender {
 
     /// Whether the congestion window, or the pacer, keeps the sender from sending more: less than a full
     /// segment fits. Otherwise the application or the peer's window limits it (RFC 9438 5.8).
+    #[inline(always)]
     pub fn is_window_limited(&self, cx: &Context) -> bool {
         let cwnd = self.cwnd();
         let is_limited = match &self.by_time {
             Some(by_time) => by_time.window_use.is_limited(cwnd, self.congestion.in_slow_start(cwnd)),
-            None => self.flight() + u64::from(self.mss) > cwnd as u64,
+            None => (self.flight() + u64::from(self.mss)) as f64 > cwnd,
         };
         is_limited || cx.timers.is_set(Timer::Pacing)
     }

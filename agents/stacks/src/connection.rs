@@ -187,6 +187,7 @@ impl Connection {
     }
 
     /// Passes what is in order to the application, if it reads.
+    #[inline(always)]
     pub(crate) fn deliver(&mut self) {
         if self.reading {
             self.before_reading();
@@ -272,6 +273,7 @@ impl Connection {
 }
 
 impl Transport for Connection {
+    #[inline]
     fn on_packet(&mut self, now: Time, packet: &Packet) {
         self.take_packet(now, packet);
     }
@@ -296,6 +298,7 @@ impl Transport for Connection {
         }
     }
 
+    #[inline(always)]
     fn poll_transmit(&mut self, now: Time) -> Option<Packet> {
         self.next_packet(now)
     }

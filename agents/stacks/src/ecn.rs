@@ -116,11 +116,12 @@ impl Ecn {
     /// Whether a segment ends a run of data segments that were marked, or were not: DCTCP's receiver then acknowledges
     /// those before it at once (RFC 8257 3.2).
     pub fn ends_run(&self, segment: &Segment) -> bool {
-        let marked = segment.ecn == Field::Experienced;
-        self.agreed && self.mode == EcnMode::Dctcp && segment.payload > 0 && marked != self.echo
+        let differs = || (segment.ecn == Field::Experienced) != self.echo;
+        self.mode == EcnMode::Dctcp && self.agreed && segment.payload > 0 && differs()
     }
 
     /// A segment arrives, other than a SYN. Returns whether it is acknowledged at once.
+    #[inline]
     pub fn on_segment(&mut self, segment: &Segment) -> bool {
         if !self.agreed {
             return false;
@@ -161,6 +162,7 @@ impl Ecn {
     }
 
     /// Adds that option to a segment that has its other ones, an ack alone or one with `data`.
+    #[inline(always)]
     pub fn add_option(&mut self, segment: &mut Segment, data: bool) {
         if self.sends_option() {
             if let Some(bytes) = &mut self.accurate.bytes {

@@ -16,6 +16,7 @@ use crate::wire::Segment;
 
 impl Connection {
     /// Takes a packet; one that is malformed or damaged is counted, and reported to extensions.
+    #[inline(never)]
     pub(crate) fn take_packet(&mut self, now: Time, packet: &Packet) {
         let Some(tcp) = packet.tcp().filter(|_| packet.checksum_ok()) else {
             self.counts.refused += 1;
@@ -37,6 +38,7 @@ impl Connection {
         }
     }
 
+    #[cold]
     fn on_damaged(&mut self, packet: &Packet) {
         if matches!(self.state, State::SynSent | State::Closed) {
             return;
@@ -50,6 +52,7 @@ impl Connection {
     }
 
     /// A segment in any state but CLOSED and SYN-SENT (RFC 9293 3.10.7.4).
+    #[inline(always)]
     fn segment_in_connection(&mut self, now: Time, segment: &mut Segment, packet: &Packet) {
         let mut seq = segment.seq.expand(self.receiver.initial, self.receiver.next);
         if self.state == State::SynReceived && segment.has(TcpFlags::SYN) && seq == Offset::SYN {
@@ -98,6 +101,7 @@ impl Connection {
 
     /// The checks of 3.10.7.4 in order: old duplicate, window, RST, SYN, ACK. A segment that fails is dropped; where
     /// the RFCs ask for it, an ack answers.
+    #[inline(always)]
     fn passes_checks(&mut self, now: Time, segment: &Segment, seq: Offset) -> bool {
         let reset = segment.has(TcpFlags::RST);
         if (self.timestamps.is_old(segment) && !reset) || !self.is_acceptable(seq, segment) {
@@ -164,6 +168,7 @@ impl Connection {
         }
     }
 
+    #[inline(always)]
     fn take_data(&mut self, now: Time, segment: &Segment, packet: &Packet, seq: Offset) {
         if segment.payload == 0 || self.receiver.finished {
             return;
@@ -172,8 +177,10 @@ impl Connection {
         // A SYN's number comes before its data; data before the first byte cannot be.
         let start = seq + u64::from(segment.has(TcpFlags::SYN));
         if start >= Offset::FIRST_BYTE {
-            let bytes = packet.payload().to_vec();
-            let zeros = u64::from(segment.payload) - bytes.len() as u64;
+            let stored = packet.payload();
+            let zeros = u64::from(segment.payload) - stored.len() as u64;
+            // Most data are zeros, and a copy of nothing is a call of memcpy.
+            let bytes = if stored.is_empty() { Vec::new() } else { stored.to_vec() };
             let segments_per_ack = (!self.sender.era.acks_by_space).then(|| self.segments_per_ack());
             let rtt = self.sender.rtt.srtt();
             self.receiver.on_data(now, start, Chunk { bytes, zeros }, segments_per_ack, rtt, &mut self.timers);
@@ -184,6 +191,7 @@ impl Connection {
     }
 
     /// A FIN counts when everything before it has arrived.
+    #[inline(always)]
     fn take_fin(&mut self, now: Time, segment: &Segment, seq: Offset) {
         if segment.has(TcpFlags::FIN) {
             self.receiver.ack_now = true;

@@ -66,10 +66,9 @@ impl Sender {
         if begins {
             self.begin_fast_recovery(&delivery, cx);
         }
-        let marked = cx.ecn.marked_bytes(incoming.segment, delivery.bytes, self.mss);
-        let increase = cx.extensions.window_increase(incoming.segment, self.mss);
-        let sample = self.ack_sample(cx.now, delivery.acked, window_limited);
-        let sample = AckSample { marked, increase, ..sample };
+        let mut sample = self.ack_sample(cx.now, delivery.acked, window_limited);
+        sample.increase = cx.extensions.window_increase(incoming.segment, self.mss);
+        sample.marked = cx.ecn.marked_bytes(incoming.segment, delivery.bytes, self.mss);
         if delivery.bytes > 0 {
             self.congestion.on_ack(&sample);
         }

@@ -14,6 +14,7 @@ const MOST_SACK_BLOCKS: u32 = 3;
 
 impl Connection {
     /// The next packet to send: a reset, the SYN, data, a window probe, or an ack alone.
+    #[inline(always)]
     pub(crate) fn next_packet(&mut self, now: Time) -> Option<Packet> {
         if self.reset_due {
             self.reset_due = false;
@@ -46,9 +47,13 @@ impl Connection {
         if may_have_data {
             self.sender.watch_closed_window(now, &mut self.timers);
         }
-        self.receiver.ack_now.then(|| self.ack_packet(now))
+        if self.receiver.ack_now {
+            return Some(self.ack_packet(now));
+        }
+        None
     }
 
+    #[cold]
     fn reset_packet(&mut self, now: Time) -> Packet {
         let mut segment = Segment::default();
         self.fill_header(&mut segment, now, false);
@@ -57,6 +62,7 @@ impl Connection {
         self.packet(&segment, &[])
     }
 
+    #[inline(always)]
     fn ack_packet(&mut self, now: Time) -> Packet {
         let mut segment = Segment::default();
         self.fill_header(&mut segment, now, false);
@@ -65,6 +71,7 @@ impl Connection {
     }
 
     /// An ack of what came before the data that arrived last, whose marks differ (RFC 8257 3.2).
+    #[inline(never)]
     fn early_ack_packet(&mut self, now: Time, before: Offset) -> Packet {
         let mut segment = Segment::default();
         self.fill_header(&mut segment, now, false);
@@ -76,6 +83,7 @@ impl Connection {
     }
 
     /// Data of `length` bytes from `at` on, with the FIN if they are the last.
+    #[inline(always)]
     fn data_packet(&mut self, now: Time, at: Offset, length: u64) -> Packet {
         let mut segment = Segment::default();
         self.fill_header(&mut segment, now, true);
@@ -106,6 +114,7 @@ impl Connection {
     }
 
     /// A probe of the peer's window (RFC 9293 3.8.6.1): what fits, or one byte beyond.
+    #[cold]
     fn probe_packet(&mut self, now: Time) -> Packet {
         let nxt = self.sender.nxt;
         self.sender.probe.due = false;

@@ -78,6 +78,7 @@ impl Pacer {
     }
 
     /// A segment with `bytes` of data is sent. `rate` and `quantum` are the controller's.
+    #[inline(always)]
     pub fn on_transmit(&mut self, now: Time, bytes: u64, rate: Option<f64>, quantum: u64) {
         if self.at != now {
             (self.at, self.sent, self.left) = (now, 0, quantum);

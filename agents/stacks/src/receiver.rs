@@ -130,6 +130,7 @@ impl Receiver {
 
     /// Takes the data of a segment that begins at `start`. An ack is due after `segments_per_ack` segments in order;
     /// `None`: their number decides nothing. `rtt` is the smoothed round trip, if known.
+    #[inline(always)]
     pub fn on_data(
         &mut self,
         now: Time,
@@ -207,6 +208,7 @@ impl Receiver {
         }
     }
 
+    #[inline(always)]
     fn append(&mut self, data: Chunk) {
         self.next += data.len();
         self.window.unread += data.len();
@@ -214,6 +216,7 @@ impl Receiver {
     }
 
     /// The application reads everything in order: it is appended to `out`.
+    #[inline(always)]
     pub fn read_into(&mut self, out: &mut Vec<Chunk>) {
         self.window.unread = 0;
         if out.is_empty() {

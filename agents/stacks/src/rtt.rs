@@ -277,6 +277,7 @@ impl RttEstimator {
     }
 
     /// When a retransmission timer that is set at `now` expires. 4.4BSD's expires on a tick.
+    #[inline]
     pub fn deadline(&self, now: Time) -> Time {
         match self.config.clock {
             Clock::Ticks(tick) | Clock::ExactTicks(tick) => {

@@ -44,6 +44,7 @@ impl SendWindow {
 
     /// A segment `seq` acknowledges `ack` and offers `window` bytes. An older segment than the last does not update the
     /// window (3.10.7.4, SND.WL1 and SND.WL2). Returns whether it did.
+    #[inline(always)]
     pub fn update(&mut self, seq: Offset, ack: Offset, window: u64) -> bool {
         let newer = self.update_seq < seq || (self.update_seq == seq && self.update_ack <= ack);
         if newer {

@@ -249,7 +249,7 @@ impl Sender {
     }
 
     /// The next data segment, whenever it may leave.
-    #[inline]
+    #[inline(always)]
     fn next_in_window(&mut self, now: Time, mss: u64) -> Option<Piece> {
         if let Some(selective) = self.recovery.selective.as_ref().filter(|_| self.recovery.is_active()) {
             let choice = Choice {
@@ -281,7 +281,7 @@ impl Sender {
     }
 
     /// A segment from `at` on that ends before `limit` and the edge of the peer's window.
-    #[inline]
+    #[inline(always)]
     pub fn fresh(&self, at: Offset, limit: Offset) -> Option<Piece> {
         let mss = u64::from(self.mss);
         let left = self.data_end().since(at);
@@ -307,6 +307,7 @@ impl Sender {
     }
 
     /// A data segment of `length` bytes from `at` on is sent; `end` is one beyond it, and its FIN if it has one.
+    #[inline(always)]
     pub fn on_transmit(&mut self, now: Time, at: Offset, length: u64, end: Offset, timers: &mut TimerTable) {
         let again = at < self.max;
         if length > 0 {

@@ -20,8 +20,8 @@ pub enum Content {
 #[derive(Clone, Debug)]
 pub struct Source {
     content: Content,
-    /// Bytes to send so far; `None`: no end.
-    total: Option<u64>,
+    /// Bytes to send so far; [`ENDLESS`]: no end.
+    total: u64,
     /// Whether `total` is final.
     finished: bool,
     /// Of relayed bytes, those that the peer has not acknowledged, with their place in the stream. Without gaps, and up
@@ -32,7 +32,7 @@ pub struct Source {
 impl Source {
     /// `total` bytes, then the end; `None`: no end, until [`Source::finish`].
     pub fn new(content: Content, total: Option<u64>) -> Source {
-        Source { content, total, finished: total.is_some(), kept: VecDeque::new() }
+        Source { content, total: total.unwrap_or(ENDLESS), finished: total.is_some(), kept: VecDeque::new() }
     }
 
     /// Nothing: a side that only receives, and stays open until [`Source::finish`].
@@ -57,12 +57,12 @@ impl Source {
 
     /// Bytes to send so far; more than any run can send for an endless source.
     pub fn available(&self) -> u64 {
-        self.total.unwrap_or(ENDLESS)
+        self.total
     }
 
     /// Bytes to send so far; `None` for an endless source.
     pub fn end(&self) -> Option<u64> {
-        self.total
+        (self.total != ENDLESS).then_some(self.total)
     }
 
     /// Whether no more will follow.
@@ -72,8 +72,8 @@ impl Source {
 
     /// Adds `bytes` to send. Nothing changes after [`Source::finish`], nor for an endless source.
     pub fn extend(&mut self, bytes: u64) {
-        if !self.finished {
-            self.total = self.total.map(|total| total + bytes);
+        if !self.finished && self.total != ENDLESS {
+            self.total += bytes;
         }
     }
 
@@ -84,7 +84,7 @@ impl Source {
             return;
         }
         let at = self.available();
-        self.total = Some(at + piece.len());
+        self.total = at + piece.len();
         match self.kept.back_mut() {
             // Zeros behind zeros: virtual data stay one chunk.
             Some((_, last)) if piece.bytes.is_empty() => last.zeros += piece.zeros,
@@ -112,11 +112,14 @@ impl Source {
 
     /// No more follows. An endless source ends after the `sent` bytes that were sent.
     pub fn finish(&mut self, sent: u64) {
-        self.total.get_or_insert(sent);
+        if self.total == ENDLESS {
+            self.total = sent;
+        }
         self.finished = true;
     }
 
     /// `length` bytes from `at` on, counted from 0. Where fewer are returned, zeros follow.
+    #[inline]
     pub fn bytes(&self, at: u64, length: u64) -> Vec<u8> {
         match self.content {
             Content::Zeros => Vec::new(),

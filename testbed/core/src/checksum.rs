@@ -10,11 +10,37 @@ pub fn ones_sum(bytes: &[u8]) -> u64 {
     pairs.iter().map(number).sum::<u64>() + number(&last)
 }
 
-/// Folds a sum of 16-bit words into one (RFC 1071).
+/// Folds a sum of 16-bit words into one (RFC 1071): its halves are added, and each carry comes back at the low end.
 #[inline]
-pub fn fold(mut sum: u64) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+pub fn fold(sum: u64) -> u16 {
+    let (half, carry) = (sum as u32).overflowing_add((sum >> 32) as u32);
+    let half = half + u32::from(carry);
+    // Beside its rotation: the lower halves add up to the same as the upper ones, and their carry goes to these.
+    (half.wrapping_add(half.rotate_left(16)) >> 16) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn by_definition(mut sum: u64) -> u16 {
+        while sum > 0xffff {
+            sum = (sum & 0xffff) + (sum >> 16);
+        }
+        sum as u16
     }
-    sum as u16
+
+    proptest! {
+        #[test]
+        fn any_sum_folds_to_what_adding_its_carries_gives(
+            sum: u64,
+            parts in proptest::array::uniform4(proptest::sample::select(vec![0u64, 1, 0x7fff, 0x8000, 0xfffe, 0xffff])),
+        ) {
+            let edge = parts.iter().fold(0, |all, part| all << 16 | part);
+            for sum in [sum, edge] {
+                prop_assert_eq!(fold(sum), by_definition(sum), "{:#x}", sum);
+            }
+        }
+    }
 }

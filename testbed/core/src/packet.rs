@@ -334,7 +334,7 @@ impl Packet {
     }
 
     /// The stored bytes of transport payload, without the zeros.
-    #[inline]
+    #[inline(always)]
     pub fn payload(&self) -> &[u8] {
         let at = self.body.transport_at as usize;
         match self.body.transport {

@@ -89,7 +89,7 @@ impl<L: Link> LinkService<L> {
         self.ends[usize::from(port)].stats.on_submit();
         self.link.submit(now, port, packet, &mut self.events);
         let is_refused = |event: &Event| event.kind == EventKind::DroppedFull && event.packet_id == id;
-        let refused = self.events.list.iter().any(is_refused);
+        let refused = !self.events.is_empty() && self.events.list.iter().any(is_refused);
         self.record(now, telemetry);
         refused
     }

@@ -148,7 +148,7 @@ impl<P: Policy> PointToPoint<P> {
     /// After a scheduled change, informs each policy of both rates.
     #[inline]
     fn update_rates(&mut self, now: Time) {
-        if self.lines[0].changed || self.lines[1].changed {
+        if self.lines[0].changed | self.lines[1].changed {
             self.inform_of_rates(now);
         }
     }

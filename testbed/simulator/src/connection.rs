@@ -29,8 +29,8 @@ pub(crate) struct HostConnection {
     pub(crate) flow: FlowId,
     pub(crate) role: Role,
     pub(crate) node: NodeId,
-    /// When its timer is in the event queue.
-    pub(crate) scheduled: Option<Time>,
+    /// When its timer is in the event queue; [`Time::MAX`]: it is not.
+    pub(crate) scheduled: Time,
     /// Number of the exchange that it carries: its transfer's, or the latest transaction's.
     pub(crate) exchange: Option<usize>,
     /// Bytes that the application has read.
@@ -46,7 +46,8 @@ impl HostConnection {
     pub(crate) fn new(connection: AnyConnection, flow: FlowId, role: Role, node: NodeId) -> HostConnection {
         let (received, intact, first, last) = (0, true, None, None);
         let exchange = None;
-        HostConnection { connection, flow, role, node, scheduled: None, exchange, received, intact, first, last }
+        let scheduled = Time::MAX;
+        HostConnection { connection, flow, role, node, scheduled, exchange, received, intact, first, last }
     }
 
     /// The application reads what has arrived, and closes when its peer has.

@@ -28,12 +28,14 @@ const SOON: usize = 32;
 
 /// Events to come. Most events that are scheduled are among the next few ones: a short sorted list takes them with
 /// fewer steps than a heap.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct EventQueue {
     /// The next events, the earliest last.
     soon: Vec<Entry>,
     /// The other events. None is before one of `soon`, and those of one instant come behind all of `soon`.
     later: BinaryHeap<Reverse<Later>>,
+    /// When the first of them is due; [`Time::MAX`]: there is none.
+    later_from: Time,
     /// The greatest and the least order of an event that entered `later`.
     last_order: i64,
     first_order: i64,
@@ -54,6 +56,13 @@ struct Later {
     event: Event,
 }
 
+impl Default for EventQueue {
+    fn default() -> EventQueue {
+        let later = BinaryHeap::new();
+        EventQueue { soon: Vec::new(), later, later_from: Time::MAX, last_order: 0, first_order: 0 }
+    }
+}
+
 impl EventQueue {
     #[inline]
     pub(crate) fn schedule(&mut self, at: Time, event: Event) {
@@ -61,7 +70,7 @@ impl EventQueue {
             self.spill();
         }
         // Among entries of one instant it is the last.
-        if self.later.peek().is_some_and(|first| first.0.at <= at) {
+        if self.later_from <= at {
             return self.postpone(at, event);
         }
         // The entry is put together where it stays: a copy of fields that were just written one by one is slow.
@@ -84,15 +93,15 @@ impl EventQueue {
     /// Removes the next event that is not later than `end`.
     #[inline]
     pub(crate) fn pop(&mut self, end: Time) -> Option<(Time, Event)> {
-        if self.soon.is_empty() {
-            self.refill();
-        }
-        let Entry { at, event } = *self.soon.last()?;
-        if at > end {
+        let next = match self.soon.last() {
+            Some(next) => *next,
+            None => self.refill()?,
+        };
+        if next.at > end {
             return None;
         }
         self.soon.pop();
-        Some((at, event))
+        Some((next.at, next.event))
     }
 
     /// Adds an entry to the heap.
@@ -100,6 +109,7 @@ impl EventQueue {
     fn postpone(&mut self, at: Time, event: Event) {
         self.last_order += 1;
         self.later.push(Reverse(Later { at, order: self.last_order, event }));
+        self.later_from = self.later_from.min(at);
     }
 
     /// Moves the last entries of the full list to the heap, where they come before all others of their instants.
@@ -108,16 +118,19 @@ impl EventQueue {
         for Entry { at, event } in self.soon.drain(..SOON / 2) {
             self.first_order -= 1;
             self.later.push(Reverse(Later { at, order: self.first_order, event }));
+            self.later_from = self.later_from.min(at);
         }
     }
 
-    /// Moves the first entries of the heap to the empty list.
+    /// Moves the first entries of the heap to the empty list. Returns the next one.
     #[cold]
-    fn refill(&mut self) {
+    fn refill(&mut self) -> Option<Entry> {
         let later = &mut self.later;
         let entries = std::iter::from_fn(|| later.pop()).map(|Reverse(Later { at, event, .. })| Entry { at, event });
         self.soon.extend(entries.take(SOON / 2));
         self.soon.reverse();
+        self.later_from = self.later.peek().map_or(Time::MAX, |first| first.0.at);
+        self.soon.last().copied()
     }
 }
 

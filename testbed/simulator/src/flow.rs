@@ -90,15 +90,24 @@ impl FlowKeyV4 {
 impl From<FlowKey> for FlowKeyV4 {
     fn from(flow: FlowKey) -> FlowKeyV4 {
         let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { return FlowKeyV4::over_ipv6(flow) };
-        FlowKeyV4::of(src, dst, flow)
+        FlowKeyV4::of(src, dst, (flow.src_port, flow.dst_port))
     }
 }
 
 impl FlowKeyV4 {
+    /// That of the opposite direction.
     #[inline(always)]
-    fn of(src: Ipv4Addr, dst: Ipv4Addr, flow: FlowKey) -> FlowKeyV4 {
+    pub(crate) fn of_peer(flow: FlowKey) -> FlowKeyV4 {
+        match (flow.src, flow.dst) {
+            (IpAddr::V4(src), IpAddr::V4(dst)) => FlowKeyV4::of(dst, src, (flow.dst_port, flow.src_port)),
+            _ => FlowKeyV4::over_ipv6(flow.reversed()),
+        }
+    }
+
+    #[inline(always)]
+    fn of(src: Ipv4Addr, dst: Ipv4Addr, ports: (u16, u16)) -> FlowKeyV4 {
         let address = |address: Ipv4Addr| u128::from(u32::from(address));
-        let ports = u128::from(flow.src_port) << 16 | u128::from(flow.dst_port);
+        let ports = u128::from(ports.0) << 16 | u128::from(ports.1);
         FlowKeyV4(address(src) << 64 | address(dst) << 32 | ports)
     }
 
@@ -106,6 +115,6 @@ impl FlowKeyV4 {
     #[inline(never)]
     fn over_ipv6(flow: FlowKey) -> FlowKeyV4 {
         let (Some(src), Some(dst)) = (v4(flow.src), v4(flow.dst)) else { return FlowKeyV4::NONE };
-        FlowKeyV4(1 << 96 | FlowKeyV4::of(src, dst, flow).0)
+        FlowKeyV4(1 << 96 | FlowKeyV4::of(src, dst, (flow.src_port, flow.dst_port)).0)
     }
 }

@@ -81,10 +81,9 @@ impl SimulatedLink {
     #[inline(always)]
     fn schedule(&mut self, id: LinkId, now: Time, queue: &mut EventQueue) {
         if let Some(due) = self.service.next_event() {
-            let due = due.max(now);
             if due < self.scheduled {
-                self.scheduled = due;
-                queue.schedule(due, Event::Link(id));
+                self.scheduled = due.max(now);
+                queue.schedule(self.scheduled, Event::Link(id));
             }
         }
     }
@@ -240,7 +239,7 @@ impl<'a> Simulation<'a> {
     }
 
     /// Sends a packet from a host, once the host has processed it.
-    #[inline]
+    #[inline(always)]
     fn send(&mut self, node: NodeId, packet: Packet) {
         let Some(processing) = &mut self.nodes[node].processing else { return self.forward(node, packet) };
         let done = processing.sent.push(self.now, packet);
@@ -380,9 +379,10 @@ impl<'a> Simulation<'a> {
     }
 
     /// Hands a packet to its connection, or to the flow that it opens one for.
+    #[inline(always)]
     fn deliver(&mut self, node: NodeId, packet: Packet) {
         let Some(flow) = packet.flow() else { return self.on_echo(node, &packet) };
-        let own = FlowKeyV4::from(flow.reversed());
+        let own = FlowKeyV4::of_peer(flow);
         // Most hosts have one connection, and a comparison costs less than a look-up.
         let (latest, number) = self.nodes[node].latest_connection;
         let number = if latest == own { Some(number) } else { self.by_flow.get(&own).copied() };
@@ -394,18 +394,24 @@ impl<'a> Simulation<'a> {
             host.connection.on_packet(self.now, &packet);
             return self.drive(number);
         }
-        let Some(destination) = destination(&packet) else { return };
+        self.deliver_to_flow(node, &packet);
+    }
+
+    /// Hands a packet without a connection to the flow that listens for it.
+    #[inline(never)]
+    fn deliver_to_flow(&mut self, node: NodeId, packet: &Packet) {
+        let (Some(flow), Some(destination)) = (packet.flow(), destination(packet)) else { return };
         let Some(&number) = self.listening.get(&(destination, flow.dst_port)) else { return };
         let payload = match *packet.transport() {
             TransportHeader::Udp { payload } if self.flows[number].sender.application.is_datagrams() => payload,
-            _ => return self.accept(number, node, flow, &packet),
+            _ => return self.accept(number, node, flow, packet),
         };
         let id = packet.id;
         if node == self.flows[number].from {
             return self.on_returned(id);
         }
-        self.on_payload(number, &packet, payload);
-        self.on_datagram(number, node, &packet);
+        self.on_payload(number, packet, payload);
+        self.on_datagram(number, node, packet);
     }
 
     fn report(mut self) -> Result<(SimulationReport, Option<CountersFile>), Error> {

@@ -363,6 +363,7 @@ impl<G: Growth> CongestionController for Classic<G> {
         self.window.cwnd
     }
 
+    #[inline]
     fn pacing_rate(&self) -> Option<f64> {
         let srtt_s = self.paced_srtt_s.filter(|srtt_s| *srtt_s > 0.0)?;
         let (first, later) = PACING_GAINS;

@@ -189,10 +189,10 @@ impl<'a> Simulation<'a> {
     pub(super) fn on_connection_timer(&mut self, number: ConnectionId) {
         let now = self.now;
         let host = &mut self.connections[number];
-        if host.scheduled != Some(now) {
+        if host.scheduled != now {
             return;
         }
-        host.scheduled = None;
+        host.scheduled = Time::MAX;
         if host.connection.next_timeout().is_some_and(|due| due <= now) {
             host.connection.on_timer(now);
         }
@@ -217,6 +217,7 @@ impl<'a> Simulation<'a> {
         let before = host.received;
         host.read(now);
         let (flow, role, node, received) = (host.flow, host.role, host.node, host.received);
+        let backpressure = host.connection.backpressure_segments();
         match role {
             Role::Receiver => {
                 if let Some(counters) = &mut self.counters {
@@ -235,7 +236,6 @@ impl<'a> Simulation<'a> {
             }
             Role::Sender | Role::RequestReceiver | Role::RequestSender => {}
         }
-        let backpressure = self.connections[number].connection.backpressure_segments();
         loop {
             if let Some(most) = backpressure {
                 self.apply_backpressure(number, most as usize);
@@ -264,9 +264,9 @@ impl<'a> Simulation<'a> {
             host.connection.clear_samples();
         }
         if let Some(due) = host.connection.next_timeout() {
-            if host.scheduled.is_none_or(|scheduled| due < scheduled) {
-                host.scheduled = Some(due.max(now));
-                self.queue.schedule(due.max(now), Event::ConnectionTimer(number));
+            if due < host.scheduled {
+                host.scheduled = due.max(now);
+                self.queue.schedule(host.scheduled, Event::ConnectionTimer(number));
             }
         }
     }
