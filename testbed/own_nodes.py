@@ -32,8 +32,15 @@ ROOM_BYTES = 2 << 30
 FIRST_S = 180
 #: Lines of the compiler that a message has.
 MOST_LINES = 60
+#: Packages of a node by their optimisation, where it is not the highest: none of them works while packets do.
+OPTIMISED_LESS = {
+    0: ("chrono", "clap_builder", "num-bigint", "rustls", "rustls-webpki", "schemars"),
+    1: ("backchannel-audit", "backchannel-laws", "backchannel-node", "parquet"),
+}
 #: A node of one crate is linked often and run for seconds, so that it is not optimised across crates.
-PROFILE = "[profile.release]\nincremental = true\n"
+PROFILE = "[profile.release.package]\n" + "".join(
+    f"{name}.opt-level = {level}\n" for level, names in OPTIMISED_LESS.items() for name in names
+)
 
 Say = Callable[[str], None]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -112,6 +113,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_collection_finish() -> None:
+    """Spares the garbage collector thousands of tests and modules that stay until the end."""
+    gc.collect()
+    gc.freeze()
 
 
 def queue(name: str = "droptail", **options: Any) -> dict[str, Any]:

@@ -67,7 +67,9 @@ def measured(project: Path, name: str, size_bytes: int) -> Path:
 
 
 def test_a_slower_exchange_fails_and_an_equal_one_does_not(kernel: Kernel, project: Path) -> None:
-    base, same, slow = (measured(project, *asked) for asked in (("base", 30_000), ("same", 30_000), ("slow", 90_000)))
+    base, slow = (measured(project, *asked) for asked in (("base", 30_000), ("slow", 90_000)))
+    # The test of the script for CI measures twice.
+    same = shutil.copytree(base, project / "same")
     equal = backchannel("regressions", base, same, "--junit", project / "equal.xml")
     assert (equal.returncode, "0 of" in equal.stdout) == (0, True), equal.stdout + equal.stderr
     cases = ET.parse(project / "equal.xml").findall(".//testcase")
@@ -83,7 +85,7 @@ def test_a_slower_exchange_fails_and_an_equal_one_does_not(kernel: Kernel, proje
     # A change after which the program does not work has no run that could be worse.
     broken = project / "broken"
     with contextlib.suppress(AnalysisError):
-        Line("cable", {}, "download", broken).run(words(project, 30_000)[0], ["false"], seeds=3, metrics=TIME)
+        Line("cable", {}, "download", broken).run(words(project, 30_000)[0], ["false"], seeds=1, metrics=TIME)
     lost = backchannel("regressions", base, broken, "--junit", project / "lost.xml")
     assert (lost.returncode, "**No valid run in head**: download." in lost.stdout) == (1, True), lost.stdout
     assert ET.parse(project / "lost.xml").find(".//failure") is not None
