@@ -59,8 +59,7 @@ def serve(
             "--allow-commands lets visitors run any program, so the site needs a token, on this machine too: "
             "--token-file, or BACKCHANNEL_TOKEN"
         )
-    if host not in ("0.0.0.0", "::"):
-        names = [*names, f"[{host}]" if ":" in host else host]
+    shown, names = shown_and_accepted(host, names)
     app = create_app(results, token=token, names=names, allow_commands=allow_commands)
     threading.Thread(target=warm, args=(app,), name="warm", daemon=True).start()
     store = app.extensions["store"]
@@ -76,13 +75,22 @@ def serve(
             raise BadRequest(f"this machine has no address {host}; --host takes one of its own") from None
         raise TestbedError(f"cannot listen on {host} port {port}: {error.strerror}; --port takes another") from None
     listener.listen(64)
-    shown = f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{listener.getsockname()[1]}/"
     typer.echo(f"{address} shows the results in {store_name(results)} (Ctrl-C ends it)")
-    if host in ("0.0.0.0", "::") and not names:
+    if not names:
         typer.echo("Reached under another name than localhost, it asks for --name NAME", err=True)
     _end_streams_on_signals(app.extensions["watcher"])
     server(app, sockets=[listener]).run()
+
+
+def shown_and_accepted(host: str, names: list[str]) -> tuple[str, list[str]]:
+    """The host of the printed address of a site that listens on `host`, and the names that requests may use besides
+    localhost. A wildcard is neither: requests for it are refused.
+    """
+    if host in ("0.0.0.0", "::"):
+        return (names or ["localhost"])[0], names
+    own = f"[{host}]" if ":" in host else host
+    return own, [*names, own]
 
 
 def server(app: Flask, **options: Any) -> Any:

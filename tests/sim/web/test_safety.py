@@ -358,6 +358,24 @@ def test_it_refuses_to_be_reached_by_others_without_a_token(tmp_path: Path, monk
         serve.read_token(None)
 
 
+@pytest.mark.parametrize(
+    ("host", "names", "shown"),
+    [
+        ("0.0.0.0", [], "localhost"),
+        ("::", ["lab.example", "other.example"], "lab.example"),
+        ("192.0.2.1", ["lab.example"], "192.0.2.1"),
+        ("2001:db8::1", [], "[2001:db8::1]"),
+    ],
+)
+def test_the_printed_address_is_one_that_the_site_accepts(
+    tmp_path: Path, host: str, names: list[str], shown: str
+) -> None:
+    printed, accepted = serve.shown_and_accepted(host, names)
+    assert printed == shown
+    client = create_app(tmp_path / "results", names=accepted).test_client()
+    assert client.get("/docs", headers={"Host": f"{printed}:8321"}).status_code == 200
+
+
 def test_what_is_local() -> None:
     hosts = ("127.0.0.1", "::1", "127.0.0.2", "localhost", "0.0.0.0", "lab.example")
     assert [security.is_local(host) for host in hosts] == [True, True, True, True, False, False]
