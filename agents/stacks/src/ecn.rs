@@ -116,8 +116,8 @@ impl Ecn {
     /// Whether a segment ends a run of data segments that were marked, or were not: DCTCP's receiver then acknowledges
     /// those before it at once (RFC 8257 3.2).
     pub fn ends_run(&self, segment: &Segment) -> bool {
-        let differs = || (segment.ecn == Field::Experienced) != self.echo;
-        self.mode == EcnMode::Dctcp && self.agreed && segment.payload > 0 && differs()
+        let decides = self.mode == EcnMode::Dctcp && self.agreed && segment.payload > 0;
+        decides && (segment.ecn == Field::Experienced) != self.echo
     }
 
     /// A segment arrives, other than a SYN. Returns whether it is acknowledged at once.

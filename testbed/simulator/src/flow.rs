@@ -89,8 +89,7 @@ impl FlowKeyV4 {
 
 impl From<FlowKey> for FlowKeyV4 {
     fn from(flow: FlowKey) -> FlowKeyV4 {
-        let (IpAddr::V4(src), IpAddr::V4(dst)) = (flow.src, flow.dst) else { return FlowKeyV4::over_ipv6(flow) };
-        FlowKeyV4::of(src, dst, (flow.src_port, flow.dst_port))
+        FlowKeyV4::of_peer(flow.reversed())
     }
 }
 
