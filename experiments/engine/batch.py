@@ -28,7 +28,7 @@ class Outcome:
     landed: int = 0
     #: Why each run without a valid result has none, by run id.
     failed: dict[str, str] = field(default_factory=dict)
-    #: Runs of the plan that remain, because options excluded them.
+    #: Runs of the plan without a result that were not tried, because options excluded them or it ended before them.
     left_out: int = 0
     #: Runs that were not started, because the lab's hosts are taken away before they would end, and the sentence.
     lease_left_out: int = 0
@@ -42,8 +42,7 @@ class Outcome:
     @property
     def complete(self) -> bool:
         """Whether the store has a valid result of every run."""
-        remain = self.left_out or self.lease_over
-        return not self.failed and not self.interrupted and not self.ended_early and not remain
+        return not self.failed and not self.left_out
 
 
 @dataclass

@@ -100,8 +100,9 @@ def _end(store: Store, campaigns: Sequence[PlannedCampaign]) -> None:
     """Marks campaigns in the store as complete or incomplete."""
     for campaign in campaigns:
         if not campaign.closed:
-            run_ids = set(campaign.plan.run_ids)
-            store.end_campaign(campaign.plan.id, store.valid_runs(list(run_ids)) == run_ids)
+            lacking = set(campaign.plan.run_ids) - store.valid_runs(campaign.plan.run_ids)
+            campaign.outcome.left_out = len(lacking - campaign.outcome.failed.keys())
+            store.end_campaign(campaign.plan.id, not lacking)
             campaign.closed = True
 
 
@@ -127,9 +128,7 @@ def _plan_batch(
         to_run = {run.id for run in missing}
         planned |= to_run
         room = None if room is None else room - len(to_run)
-        outcome = Outcome(
-            plan.id, reused=len(valid - to_run), left_out=len(set(plan.run_ids) - valid - to_run - shared)
-        )
+        outcome = Outcome(plan.id, reused=len(valid - to_run))
         campaigns.append(PlannedCampaign(plan, outcome, plan.runs_of(missing), order_seed, valid & to_run, shared))
     return campaigns
 

@@ -237,6 +237,7 @@ def test_fail_fast_ends_with_the_first_that_fails(tmp_path: Path, monkeypatch: p
     assert (outcome.ended_early, outcome.interrupted, outcome.complete) == (True, False, False)
     assert len(outcome.failed) <= 3
     assert len(calls) < 10
+    assert outcome.left_out == 60 - outcome.landed - len(outcome.failed)
 
 
 def test_a_run_that_is_never_valid_is_tried_as_often_as_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
