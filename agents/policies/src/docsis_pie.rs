@@ -301,6 +301,15 @@ mod tests {
     }
 
     #[test]
+    fn a_burst_leaves_the_last_delay_and_the_time_of_the_next_update() {
+        let mut queue = active(21, 0.0);
+        queue.variables = Variables { qdelay_old: 0.3, updated: at(5.0), ..Variables::default() };
+        assert!(!queue.drop_early(1210));
+        assert_eq!(queue.variables.state, State::Quiescent);
+        assert_eq!((queue.variables.qdelay_old, queue.variables.updated), (0.3, at(5.0)));
+    }
+
+    #[test]
     fn a_quiet_second_makes_it_inactive_again() {
         let mut queue = active(0, 0.0);
         queue.update(at(0.016));

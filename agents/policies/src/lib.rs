@@ -92,7 +92,8 @@ mod tests {
     use backchannel_core::event::{EventKind, Events};
     use backchannel_core::ip::IpVersion;
     use backchannel_core::options::{Preset, Unit};
-    use backchannel_core::registry::{Entry, Kind, Queueing, When};
+    use backchannel_core::packet::build::data;
+    use backchannel_core::registry::{Entry, Kind, Queueing};
     use backchannel_core::scenario::Named;
     use backchannel_core::scenario::Options;
     use backchannel_core::time::Time;
@@ -121,6 +122,35 @@ mod tests {
             error.to_string().contains("unknown option 'limit'") && error.to_string().contains("limit_packets"),
             "{error}"
         );
+    }
+
+    #[test]
+    fn the_default_limit_is_for_policies_that_hold_the_packets_themselves() {
+        let child = json!({"name": "droptail", "options": {"limit_packets": 100}});
+        let within = [
+            ("ack-filtering", json!({ "child": child })),
+            ("fq-drr", json!({ "child": child })),
+            ("acks-first", json!({"acks": child, "others": child})),
+        ];
+        for (name, options) in within {
+            let mut options: Options = serde_json::from_value(options).expect("an object");
+            for limit in [None, Some(30)] {
+                options.extend(limit.map(|limit| ("limit_packets".to_owned(), json!(limit))));
+                let mut policy = build(name, &options, &context()).unwrap_or_else(|why| panic!("{name}: {why}"));
+                (0..150).for_each(|id| policy.enqueue(Time::ZERO, data(id, 100), &mut Events::default()));
+                assert_eq!(policy.backlog().packets, limit.unwrap_or(100), "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_policy_within_another_has_streams_and_errors_of_its_own() {
+        static LOST: Entry = Entry::policy("lost", "says where it is", Queueing::FIFO);
+        let policies = Policies::new("policy", &[(&LOST, |_, context| Err(context.label.as_str().into()))]);
+        let context = Context { policies, ..context() };
+        let lost = Named { name: "lost".into(), options: Options::new() };
+        let error = context.child("acks", &Some(lost)).err().expect("refused");
+        assert_eq!(error.to_string(), "acks: test/acks");
     }
 
     /// The rows of one policy in the table of options of docs/policies.md.
@@ -291,8 +321,10 @@ mod tests {
                 let claims = laws::policy::Claims {
                     limit_packets: Some(queueing.queues * limit),
                     limit_bytes: options.get("buffer_bytes").and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX),
-                    lends: !matches!(queueing.holds_back, When::With(option) if options.contains_key(option)),
-                    is_fifo: false,
+                    lends: !laws::policy::applies(queueing.holds_back, &options),
+                    // A policy within may have an order of its own.
+                    is_fifo: !options.values().any(serde_json::Value::is_object)
+                        && !laws::policy::applies(queueing.reorders, &options),
                 };
                 laws::policy::accounts(&mut *policy, &steps, &claims)
                     .map_err(|broken| TestCaseError::fail(format!("{name}: {broken}")))?;

@@ -269,6 +269,15 @@ mod tests {
         assert_eq!(queue.variables.burst_allowance, Duration::from_millis(150));
         queue.update(at(1.03));
         assert_eq!(queue.variables.burst_allowance, Duration::from_millis(120));
+        // 4.4: both delays below half of the target.
+        for (current, old, quiet) in [(7, 7, true), (8, 7, false), (7, 8, false)] {
+            let mut queue = pie(|parameters| parameters.target_s = Duration::from_millis(16));
+            queue.variables.burst_allowance = Duration::ZERO;
+            queue.variables.current_qdelay = Duration::from_millis(current);
+            queue.variables.qdelay_old = Duration::from_millis(old);
+            queue.enqueue(Time::ZERO, data(1, 1460), &mut Events::default());
+            assert_eq!(!queue.variables.burst_allowance.is_zero(), quiet, "{current} and {old} ms");
+        }
     }
 
     #[test]
