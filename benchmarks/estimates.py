@@ -20,7 +20,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from experiments.tables import plain_table
+from experiments.plain_table import plain_table
 from testbed import node_binary, units
 from tests.support.command_line import backchannel
 from tests.support.ten_campaigns import PAPER, SHORTER, SIMULATED

@@ -16,7 +16,7 @@ from analysis.store import notes
 from analysis.store.rows import MISSING
 from analysis.swept import condition
 from experiments.labels import point_label
-from experiments.tables import plain_table
+from experiments.plain_table import plain_table
 
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredCampaign

@@ -15,6 +15,7 @@ from rich.text import Text
 from analysis.comparison import DIFFERING, VERDICTS, difference_text
 from analysis.results import of_subject
 from experiments.labels import comparisons_note, point_label
+from experiments.plain_table import plain_table
 from testbed import units
 from testbed.errors import listed
 from testbed.units import number_of
@@ -25,20 +26,6 @@ if TYPE_CHECKING:
     from analysis.comparison import Comparison
     from analysis.store.removal import Removal
     from analysis.store.rows import CampaignRow
-
-
-def plain_table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
-    """A table without lines, whose columns `right` are aligned there and whose columns `whole` are never folded."""
-    table = Table(box=None, pad_edge=False, show_edge=False)
-    for name in columns:
-        table.add_column(
-            name,
-            header_style="dim",
-            overflow="fold",
-            justify="right" if name in right else "left",
-            no_wrap=name in whole,
-        )
-    return table
 
 
 def campaigns_table(campaigns: Sequence[CampaignRow], apart: Mapping[str, str]) -> Table:

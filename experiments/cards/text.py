@@ -15,7 +15,7 @@ from analysis.estimates import ESTIMATES_NOTE
 from analysis.metrics import METRICS
 from experiments.cards.card import shown
 from experiments.labels import point_label
-from experiments.tables import plain_table
+from experiments.plain_table import plain_table
 from testbed import units
 from testbed.units import number_of
 

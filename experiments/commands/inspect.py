@@ -83,7 +83,7 @@ def list_(
 ) -> Answer[Sequence[documents.Mechanism | documents.Listed]]:
     """List mechanisms with their source, or metrics, figures and exports. `show` prints a mechanism's options."""
     from experiments.language import registry
-    from experiments.tables import plain_table
+    from experiments.plain_table import plain_table
 
     kinds = {word: kind for kind, word in registry.KINDS.items()}
     if what in MEASURED:
@@ -110,7 +110,7 @@ def list_(
 
 def _measured(what: str) -> Answer[Sequence[documents.Listed]]:
     from analysis import kinds
-    from experiments.tables import plain_table
+    from experiments.plain_table import plain_table
 
     entries = kinds.listed(what)
     columns = [

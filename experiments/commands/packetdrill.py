@@ -14,7 +14,7 @@ from analysis.errors import writing
 from experiments.commands.answer import Answer
 from experiments.commands.shared import console, show_note
 from experiments.exits import FAILED, OK
-from experiments.tables import plain_table
+from experiments.plain_table import plain_table
 from testbed.virtual_kernel import build as kernel_build, kernels, packetdrill as scripts
 from testbed.virtual_kernel.packetdrill import Verdict, Version
 

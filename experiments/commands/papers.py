@@ -129,7 +129,7 @@ def _expected(
     inventory: Path | None,
 ) -> Answer[documents.ExpectedPapers]:
     from experiments.papers.reproduction import expected
-    from experiments.tables import plain_table
+    from experiments.plain_table import plain_table
 
     with open_existing(results, None) as store:
         rows, total_s = expected(

@@ -16,7 +16,7 @@ from experiments.papers.choice_sensitivity import Outcome
 from experiments.papers.doubt import Conclusion, Doubt, Outcome as DoubtOutcome
 from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, between_backends, count
 from experiments.papers.sensitivity import Sensitivity
-from experiments.tables import plain_table
+from experiments.plain_table import plain_table
 from testbed import units
 
 _STYLES = {"pass": "green", "fail": "red", "incomplete": "yellow"}

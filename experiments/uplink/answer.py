@@ -13,7 +13,7 @@ from rich.text import Text
 from analysis.comparison import difference_text
 from analysis.estimates import ESTIMATES_NOTE
 from analysis.metrics.registry import estimate
-from experiments.tables import plain_table
+from experiments.plain_table import plain_table
 from experiments.uplink import trial
 from testbed import units
 from testbed.units import number_of
