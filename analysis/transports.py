@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.exchanges import datagrams
+from analysis.exchange_kinds import datagrams
 from testbed.scenario import Flow, Scenario
 from testbed.transports import quic_stacks
 

@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from analysis import parquet
-from analysis.exchanges import FOUND_DATAGRAMS
+from analysis.exchange_kinds import FOUND_DATAGRAMS
 from experiments.found_flows import MOST_FLOWS
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow

@@ -22,7 +22,7 @@ from analysis.captures.segments import (
     step_variation,
 )
 from analysis.captures.tables import MissingCapture, Tables
-from analysis.exchanges import datagrams
+from analysis.exchange_kinds import datagrams
 from analysis.records import read_records, record_file
 from analysis.runs import Flow, RunView, Slices, Unmeasured
 from testbed.addressing import with_port

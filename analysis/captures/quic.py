@@ -15,7 +15,7 @@ import polars as pl
 from analysis import parquet, qlog
 from analysis.captures.flow import CapturedFlow
 from analysis.captures.tables import MissingCapture
-from analysis.exchanges import UDP_HEADERS
+from analysis.exchange_kinds import UDP_HEADERS
 from analysis.runs import Unmeasured
 
 #: Table of the node binary's `trace --datagrams`.

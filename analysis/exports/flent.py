@@ -23,7 +23,7 @@ import polars as pl
 from analysis import metrics, slices
 from analysis.captures import CapturedFlow, MissingCapture, RunData
 from analysis.errors import AnalysisError, writing
-from analysis.exchanges import datagrams
+from analysis.exchange_kinds import datagrams
 
 VERSION = 4
 #: Limit of an unpacked results file.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from analysis.exchanges import answered, datagrams
+from analysis.exchange_kinds import answered, datagrams
 from analysis.metrics.registry import metric
 from analysis.runs import Flow
 

@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from analysis import exchanges
+from analysis import exchange_kinds
 from analysis.metrics.latency import quantile
 from analysis.metrics.registry import metric
 from analysis.runs import Flow
@@ -21,7 +21,7 @@ def completion_times(flow: Flow, above: float = 0, up_to: float = math.inf) -> p
 
     None for workloads without transfers.
     """
-    if flow.spec.kind not in exchanges.transfers():
+    if flow.spec.kind not in exchange_kinds.transfers():
         return None
     of_size = flow.exchanges.filter((pl.col("bytes") > above) & (pl.col("bytes") <= up_to))
     return (of_size["arrived_s"] - of_size["sent_s"]).drop_nulls()
@@ -75,5 +75,5 @@ def flow_completion_large(flow: Flow) -> float | None:
 @metric("fraction", "Transfers unfinished", Flow, "the end of the run cuts them", detail=True, better="less")
 def transfers_unfinished(flow: Flow) -> float | None:
     """Share of the transfers that had begun whose last byte had not arrived at the end; None without a transfer."""
-    begun = 0 if flow.spec.kind not in exchanges.transfers() else flow.exchanges.height
+    begun = 0 if flow.spec.kind not in exchange_kinds.transfers() else flow.exchanges.height
     return flow.exchanges["arrived_s"].null_count() / begun if begun else None

@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from analysis import outputs, qlog, records, versions
-from analysis.exchanges import datagrams
+from analysis.exchange_kinds import datagrams
 from analysis.measuring import measure_files
 from analysis.metrics import METRICS, Measured
 from analysis.store import PendingRun

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from analysis import exchanges
+from analysis import exchange_kinds
 from experiments.language import registry, topologies
 from experiments.language.backends import REAL_PACKETS, Backend
 from experiments.language.measures import chain_problem
@@ -481,7 +481,7 @@ def _of_application(campaign: Campaign, number: int) -> Iterator[Finding]:
     if not campaign.backend.has_real_packets:
         return
     node_stacks = {node.name: node.stack for node in campaign.network.nodes}
-    needs_kernel = flow.kind == "command" or flow.kind in exchanges.datagrams()
+    needs_kernel = flow.kind == "command" or flow.kind in exchange_kinds.datagrams()
     for end in (flow.from_, flow.to):
         stack = (flow.stack or node_stacks.get(end) or campaign.stack).name
         if needs_kernel and not is_kernel_stack(stack):

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from analysis.exchanges import FOUND_DATAGRAMS
+from analysis.exchange_kinds import FOUND_DATAGRAMS
 from experiments.language import registry, renamed
 from testbed.scenario import Document
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from analysis import exchanges
+from analysis import exchange_kinds
 from analysis.exchanges import play_out_s
 from analysis.metrics import METRICS, calls, latency, transfers, video
 from analysis.runs import Flow, Unmeasured
@@ -57,10 +57,10 @@ def bare(folder: Path, kind: str, warm_up_s: float = 0.0, **options: Any) -> Flo
 
 def test_every_workload_is_of_one_sort() -> None:
     kinds = {entry.name for entry in registry.of_kind("workload")}
-    recorded = exchanges.datagrams() | exchanges.answered() | exchanges.transfers()
+    recorded = exchange_kinds.datagrams() | exchange_kinds.answered() | exchange_kinds.transfers()
     assert kinds - recorded == {"bulk", "command", "established", "on-off"}
-    assert recorded - kinds == {exchanges.FOUND_DATAGRAMS}
-    assert not exchanges.transfers() & (exchanges.datagrams() | exchanges.answered())
+    assert recorded - kinds == {exchange_kinds.FOUND_DATAGRAMS}
+    assert not exchange_kinds.transfers() & (exchange_kinds.datagrams() | exchange_kinds.answered())
 
 
 def test_latency_is_of_the_probes_that_returned(tmp_path: Path) -> None:

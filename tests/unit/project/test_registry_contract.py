@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 
 import testbed.report
-from analysis import counters, exchanges
+from analysis import counters, exchange_kinds
 from analysis.captures import segments
 from analysis.metrics import calls, video
 from experiments.language import registry as registry_
@@ -159,7 +159,7 @@ def test_lines_of_exchanges_have_the_declared_fields(line: type, declared: str) 
 
 def test_packets_have_room_as_both_languages_check_it() -> None:
     limits = registry_.packet_limits()
-    assert limits.datagram_headers == exchanges.UDP_HEADERS
+    assert limits.datagram_headers == exchange_kinds.UDP_HEADERS
     assert limits.stack_least[6] - limits.stack_least[4] == 20
     # The range of the option is that of the version with the shorter header.
     (stack,) = [entry for entry in registry()["stacks"] if entry["name"] == "sack"]
