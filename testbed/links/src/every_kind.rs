@@ -4,6 +4,7 @@ use backchannel_core::event::{EventKind, Events};
 use backchannel_core::packet::build::{ack, data};
 use backchannel_core::time::Time;
 use backchannel_core::traits::{Link, Port};
+use backchannel_core::Error;
 use proptest::prelude::*;
 use serde_json::{json, Value};
 
@@ -46,15 +47,62 @@ fn kinds() -> Vec<(&'static str, Value, Value)> {
     kinds
 }
 
-fn link(kind: &str, of_link: &Value, of_direction: &Value, seed: u64) -> Box<dyn Link> {
+/// A link whose directions also have the fields `more`.
+fn link_with(
+    kind: &str,
+    of_link: &Value,
+    of_direction: &Value,
+    more: &Value,
+    seed: u64,
+) -> Result<Box<dyn Link>, Error> {
     let queue = json!({"name": "droptail", "options": {"limit_packets": 20}});
     let mut way = json!({"delay_s": 0.001, "queue": queue, "options": of_direction});
     if kind != "mahimahi" {
         way["rate_bps"] = json!(5_000_000);
     }
+    way.as_object_mut().expect("an object").extend(more.as_object().expect("an object").clone());
     let spec =
         json!({"name": "line", "kind": kind, "ends": ["a", "b"], "options": of_link, "forward": way, "reverse": way});
-    build(&serde_json::from_value(spec).expect("a link"), seed).expect("a good link")
+    build(&serde_json::from_value(spec).expect("a link"), seed)
+}
+
+fn link(kind: &str, of_link: &Value, of_direction: &Value, seed: u64) -> Box<dyn Link> {
+    link_with(kind, of_link, of_direction, &json!({}), seed).expect("a good link")
+}
+
+#[test]
+fn a_kind_refuses_the_fields_that_it_does_not_have_with_the_reason() {
+    let schedule = json!({"schedule": [{"at_s": 1, "rate_bps": 1_000_000}]});
+    let refused = [
+        ("mahimahi", json!({"rate_bps": 1_000_000}), "takes its rate from the trace"),
+        ("mahimahi", schedule.clone(), "changes with its trace"),
+        ("leo", schedule.clone(), "draws its changes from the seed"),
+        ("grant", schedule.clone(), "has no changes over time"),
+        ("wavelan", json!({"options": {"bits_per_byte": 10}}), "has no option 'bits_per_byte'"),
+    ];
+    for (kind, more, why) in refused {
+        let (_, of_link, of_direction) = kinds().into_iter().find(|(name, ..)| *name == kind).expect("a kind");
+        let error = link_with(kind, &of_link, &of_direction, &more, 1).err().unwrap_or_else(|| panic!("{kind} {more}"));
+        assert!(error.to_string().contains(&format!("a {kind} link {why}")), "{error}");
+    }
+    for kind in ["point-to-point", "leo"] {
+        link_with(kind, &json!({}), &json!({"bits_per_byte": 10}), &json!({"delay_s": 0.02}), 1).expect(kind);
+    }
+}
+
+/// In front of both ends of links of every kind.
+#[test]
+fn every_waiting_packet_can_be_looked_at() {
+    for (kind, of_link, of_direction) in kinds() {
+        for port in 0..2 {
+            let mut link = link(kind, &of_link, &of_direction, 1);
+            (0..15).for_each(|id| link.submit(Time::ZERO, port, data(id, 1000), &mut Events::default()));
+            let waiting: Vec<u64> = (0..).map_while(|place| link.peek(port, place)).map(|packet| packet.id).collect();
+            assert!(waiting.len() > 10 && waiting.is_sorted(), "{kind} {port}: {waiting:?}");
+            assert_eq!(link.backlog(port).expect("a queue").packets, waiting.len(), "{kind} {port}");
+            assert_eq!(link.peek(1 - port, 0).map(|packet| packet.id), None, "{kind} {port}");
+        }
+    }
 }
 
 /// Deliveries and counts of losses and drops.

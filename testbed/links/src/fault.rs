@@ -232,6 +232,7 @@ mod tests {
         let mut link = build_with_fault(&serde_json::from_value(spec).unwrap(), &context(1), Some(&fault)).unwrap();
         let mut events = Events::default();
         (1..=4).for_each(|id| link.submit(Time::ZERO, port, data(id, 960), &mut events));
+        assert_eq!(link.peek(port, 0).map(|packet| packet.id), Some(2), "the first is in transmission");
         let out = drain(&mut *link, &mut events);
         assert!(out.iter().all(|(to, _, _)| *to == 1 - port));
         out.into_iter().map(|(_, ns, id)| (ns as f64 / 1e6, id)).collect()

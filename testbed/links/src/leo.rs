@@ -68,7 +68,7 @@ pub(crate) fn build(checked: &CheckedOptions<'_>, spec: &LinkSpec, context: &Con
     for direction in &directions {
         direction.build(|direction| check(direction.spec, &options))?;
     }
-    let line = LinkSpec { kind: point_to_point::ENTRY.name.into(), options: Default::default(), ..spec.clone() };
+    let line = LinkSpec { options: Default::default(), ..spec.clone() };
     let line_options = CheckedOptions::check(&point_to_point::ENTRY, &line.options)?;
     let mut rng = rng::stream(context.seed, &format!("{}/epochs", spec.name));
     let first = options.epoch_s.mul_f64(rng::uniform(&mut rng));
@@ -136,8 +136,7 @@ impl Leo {
                 change.errors = has_outage.then(|| vec![outage]);
                 self.line.change(at, port, &change).expect("every epoch within the spreads is possible");
                 if has_outage {
-                    let over =
-                        Change { rate_bps: None, delay_s: None, errors: Some(declared.errors.clone()), ..change };
+                    let over = Change { errors: Some(declared.errors.clone()), ..change };
                     self.line.change(at + self.options.outage_s, port, &over).expect("the link was built with them");
                 }
             }

@@ -111,6 +111,13 @@ fn the_downlink_sends_without_grants_in_its_part_of_the_cycle() {
     }
 }
 
+#[test]
+fn the_downlinks_packets_have_their_framing() {
+    let (mut link, mut events) = (link(&json!({"framing_bytes": 25})), Events::default());
+    link.submit(Time::ZERO, 0, data(1, 960), &mut events);
+    assert_eq!(drain(&mut *link, &mut events)[0].1, 82_000, "1025 bytes at 100 Mbit/s");
+}
+
 /// A request that does not say how much waits gets a small grant; the rest is requested in it and waits for a second
 /// grant, whole cycles later.
 #[test]
