@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::testing::context;
-use crate::testing::drain;
+use crate::testing::{drain, drain_us};
 use backchannel_core::packet::build::{ack, data, Segment};
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::scenario::Named;
@@ -350,11 +350,10 @@ fn a_new_policy_takes_over_what_waits_and_drops_what_has_no_room() {
             let change = serde_json::from_value(json!({"at_s": 5.0, "queue": queue})).unwrap();
             link.change(Time(100_000), 0, &change).unwrap();
         }
-        let ids: Vec<_> = drain(&mut **link, &mut events).into_iter().map(|(_, _, id)| id).collect();
-        results.push((ids, events.count(EventKind::DroppedFull)));
+        results.push((drain_us(&mut **link, &mut events), events.count(EventKind::DroppedFull)));
     }
     // The first packet is on the line, and the new queue holds the last four of the nine that waited.
-    assert_eq!(results[0], (vec![0, 6, 7, 8, 9], 5));
+    assert_eq!(results[0], (vec![(1, 5800, 0), (1, 6600, 6), (1, 7400, 7), (1, 8200, 8), (1, 9000, 9)], 5));
     assert_eq!(results[0], results[1]);
 }
 

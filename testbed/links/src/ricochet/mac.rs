@@ -321,7 +321,7 @@ impl Ricochet {
     fn finish_exchange(&mut self, due: Time, now: Time, radio: usize, queue: usize, events: &mut Events) {
         let output = self.queue_mut(radio, queue);
         let peer = output.polled.take().expect("it polled somebody");
-        if let Some(frame) = output.frames.iter_mut().find(|frame| frame.to == peer && frame.transmissions > 0) {
+        if let Some(frame) = output.frames.iter_mut().find(|frame| frame.to == peer) {
             frame.due = Some(due);
             self.schedule(due, Step::AckDue { radio, queue });
         }

@@ -116,6 +116,11 @@ impl Contention {
         }
     }
 
+    #[cfg(test)]
+    pub(super) fn window(&self, station: usize) -> u64 {
+        self.backoffs[station].cw
+    }
+
     /// Whether a contender is among those that send.
     pub(super) fn has_contender_on_air(&self) -> bool {
         self.sending.iter().any(|station| *station >= self.ends)

@@ -208,6 +208,27 @@ fn an_idle_medium_is_used_at_the_next_slot_boundary() {
     assert!((at - 1_000_000 - transmission) < 9_000, "{at}");
 }
 
+/// 25 bytes with 22 bits of service field and tail are 222 bits; a symbol carries 216.
+#[test]
+fn a_transmission_is_its_preamble_and_whole_symbols() {
+    let air = link(&json!({"preamble_s": 20e-6, "symbol_s": 4e-6})).air;
+    assert_eq!(air.transmission(25), Duration::from_micros(20 + 2 * 4));
+    assert_eq!(air.transmission(24), Duration::from_micros(20 + 4));
+}
+
+#[test]
+fn the_window_doubles_with_each_failure_and_is_the_least_again_after_the_last_retry() {
+    let access = Access { aifsn: 2, cw_min: 3, cw_max: 15, retries: 2 };
+    let mut rng = backchannel_core::rng::stream(1, "test");
+    let mut contention = Contention::new(&[access], &[], Duration::from_micros(9), Duration::from_micros(16), &mut rng);
+    let mut windows = |succeeded: bool| {
+        contention.begin(Time::ZERO, vec![0]);
+        contention.end(Time::ZERO, succeeded, &mut rng);
+        contention.window(0)
+    };
+    assert_eq!([false, false, false, false, true].map(&mut windows), [7, 15, 3, 7, 3]);
+}
+
 /// A station whose access category waits less and draws from a smaller window has more of the medium.
 #[test]
 fn categories_differ_in_their_share_against_the_same_contenders() {
