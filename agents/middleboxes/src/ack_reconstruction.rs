@@ -185,8 +185,7 @@ impl AckStream {
         let gap = from.map_or(0, |from| ack.wrapping_sub(from));
         let step = threshold * self.segment;
         let apart = Duration::from_secs_f64(self.spacing_s);
-        let stale = from.is_none() || self.is_unfillable(gap);
-        if stale || (gap <= step && self.waiting.is_empty() && at + apart <= now) {
+        if from.is_none() || self.is_unfillable(gap) {
             self.waiting.clear();
             (self.released, self.released_at) = (Some(ack), now);
             out.push((Side::A, packet));

@@ -271,6 +271,16 @@ fn the_timer_goes_on_for_what_the_source_sent_again_and_the_rest_of_the_burst_fo
 }
 
 #[test]
+fn what_has_no_data_is_not_waited_for() {
+    let mut bench = Bench::new(&LL_TCP_AWARE);
+    assert_eq!(
+        bench.go(0, Side::A, Segment { id: 1, seq: START, payload: 0, ..Segment::default() }.packet()),
+        [(Side::B, 1)]
+    );
+    assert_eq!(bench.box_.next_event(), None);
+}
+
+#[test]
 fn a_damaged_ack_is_passed_on_and_not_believed() {
     let mut bench = Bench::new(&LL_TCP_AWARE);
     bench.data(0, 0);
