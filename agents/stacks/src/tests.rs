@@ -3,6 +3,8 @@
 pub(crate) mod pair;
 
 use backchannel_core::ip::IpVersion;
+use backchannel_core::options;
+use backchannel_core::options::Param;
 use backchannel_core::packet::TcpFlags;
 use backchannel_core::time::Time;
 use backchannel_core::transport::{Chunk, End, Transport};
@@ -10,7 +12,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use self::pair::{difference, flow, stack, Pair, Path, CLEAN, MS};
-use crate::config::{entries, Config};
+use crate::config::{entries, Config, Stacks};
+use crate::congestion::{AckSample, CongestionController, Exit, Loss};
 use crate::wire::Segment;
 use crate::{Connection, Content, SeqNumber, Source, State};
 
@@ -28,6 +31,81 @@ fn a_transfer_opens_sends_and_closes_on_both_sides() {
         }
         assert_eq!(pair.client().counts().retransmitted, 0, "{}", entry.name);
     }
+}
+
+options! {
+    struct OwnOptions {
+        own_segments: f64 = 10, [Number 1 to 1000] "own: window";
+    }
+}
+
+/// A controller of another crate: a constant window, and when recoveries ended.
+#[derive(Debug)]
+struct Own {
+    window: f64,
+    ended: Vec<Time>,
+}
+
+impl Own {
+    fn build(config: &Config, mss: u32) -> Box<dyn CongestionController> {
+        let window = OwnOptions::read(&config.added(OwnOptions::PARAMS)).own_segments * f64::from(mss);
+        Box::new(Own { window, ended: Vec::new() })
+    }
+}
+
+impl CongestionController for Own {
+    fn on_ack(&mut self, _: &AckSample) {}
+
+    fn on_loss(&mut self, _: &Loss) {}
+
+    fn on_recovery_end(&mut self, ack: &AckSample, _: Exit) {
+        self.ended.push(ack.now);
+    }
+
+    fn window(&self) -> f64 {
+        self.window
+    }
+}
+
+#[test]
+fn an_added_controller_is_a_choice_of_every_stack_with_its_options() {
+    let mut stacks = Stacks::builtin();
+    stacks.add_controller("own", OwnOptions::PARAMS, Own::build);
+    for entry in stacks.entries() {
+        let has = |name: &str, choice: Option<&str>| {
+            let is_it = |param: &Param| param.name == name && choice.is_none_or(|own| param.choices.contains(&own));
+            entry.params.iter().any(is_it)
+        };
+        assert!(has("congestion", Some("own")) && has("own_segments", None), "{}", entry.name);
+    }
+    for name in ["newreno", "sack", "cubic-sack", "modern"] {
+        let options = [("congestion".into(), json!("own")), ("own_segments".into(), json!(3))].into();
+        let config = stacks.config(name, &options).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let own = config.added_controller.expect("it was added")(&config, 1000);
+        assert_eq!(own.window(), 3000.0, "{name}");
+        let too_small = [("congestion".into(), json!("own")), ("own_segments".into(), json!(0))].into();
+        let error = stacks.config(name, &too_small).expect_err("refused").to_string();
+        assert!(error.contains("own_segments"), "{error}");
+    }
+}
+
+/// The last of eight segments is lost. A probe repairs it, which the ack of the next one shows.
+#[test]
+fn a_controller_learns_when_a_probe_has_repaired_a_loss() {
+    let mut stacks = Stacks::builtin();
+    stacks.add_controller("own", OwnOptions::PARAMS, Own::build);
+    let options = [("congestion".into(), json!("own")), ("dsack".into(), json!(false))].into();
+    let config = stacks.config("modern", &options).expect("a good stack");
+    let client = (config.clone(), Source::written(Content::Pattern(5)));
+    let mut pair = Pair::new(client, (config, Source::silent()), CLEAN, 5, 5);
+    pair.drop = vec![9];
+    for bytes in [8 * 1448, 1448] {
+        pair.ends[0].as_mut().expect("it is there").write(bytes);
+        pair.run(60);
+    }
+    assert_eq!((pair.client().counts().retransmitted, pair.client().counts().timeouts), (1, 0));
+    let own = format!("{:?}", pair.client().sender.congestion);
+    assert!(own.contains(&format!("ended: [Time({})]", pair.now)), "{own} at {}", pair.now);
 }
 
 /// Every stack over IPv6 on a path that does it all: the stream arrives in segments of 20 bytes less.
