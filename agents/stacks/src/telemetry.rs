@@ -88,6 +88,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn counts_of_two_connections_are_added_field_by_field() {
+        let counts = |one: u64| Counts {
+            sent: one,
+            received: 2 * one,
+            retransmitted: 3 * one,
+            timeouts: 4 * one,
+            fast_retransmits: 5 * one,
+            duplicate_acks: 6 * one,
+            spurious_recoveries: 7 * one,
+            refused: 8 * one,
+        };
+        let mut sum = counts(100);
+        sum += counts(1);
+        assert_eq!(sum, counts(101));
+    }
+
+    #[test]
     fn sizes_are_reported_in_segments() {
         let sample = Sample {
             at: Time::ZERO,

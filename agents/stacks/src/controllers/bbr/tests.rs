@@ -165,6 +165,18 @@ fn a_path_of_less_than_a_packet_has_four_in_flight() {
     assert!((0.9..=1.01).contains(&share), "{share}");
 }
 
+/// A probe of the bandwidth answers losses itself.
+#[test]
+fn losses_lower_the_short_term_bounds_unless_the_sender_probes() {
+    for (state, lowers) in [(State::ProbeBwCruise, true), (State::ProbeBwUp, false), (State::Startup, false)] {
+        let mut control = Bbr::new(&stack("modern-bbr", &[]), 1000, 1);
+        (control.state, control.is_loss_in_round, control.cwnd) = (state, true, 50_000.0);
+        control.adapt_lower_bounds_from_congestion();
+        let lowered = if lowers { BETA * 50_000.0 } else { f64::INFINITY };
+        assert_eq!(control.inflight_shortterm, lowered, "{state:?}");
+    }
+}
+
 /// Losses that were none: the sender goes back to probing, with the volumes that it had.
 #[test]
 fn a_spurious_recovery_is_undone() {

@@ -169,6 +169,22 @@ fn probing() -> Bbr1 {
 }
 
 #[test]
+fn before_the_pipe_is_full_the_window_grows_to_its_target_or_by_the_first_window() {
+    let mut control = probing();
+    control.filled_pipe = false;
+    let target = control.target_cwnd();
+    let mut grown = |cwnd: f64, delivered: u64| {
+        (control.cwnd, control.delivered) = (cwnd, delivered);
+        control.grow_cwnd(5.0);
+        control.cwnd
+    };
+    assert_eq!(grown(target - 1.0, 1_000_000), target + 4.0);
+    assert_eq!(grown(target, 1_000_000), target);
+    assert_eq!(grown(target, 9_000), target + 5.0);
+    assert_eq!(grown(target, 10_000), target);
+}
+
+#[test]
 fn a_cycle_begins_in_any_phase_but_the_one_that_drains() {
     let mut control = probing();
     let mut begun = [false; 8];
