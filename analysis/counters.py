@@ -150,8 +150,12 @@ class CountedRun(RunView):
         return list(bins[first:last])
 
     def levels(self, bins: Sequence[float], name: str) -> pl.DataFrame:
-        """The mean of each bin, from the bin's start on: `t_s` and a column of this name."""
-        return pl.DataFrame({"t_s": [at * self.every_s for at in range(len(bins))], name: list(map(float, bins))})
+        """The mean of each bin, from the bin's start on, and the last one until the run's end: `t_s` and a column of
+        this name.
+        """
+        starts_s = [at * self.every_s for at in range(len(bins))]
+        times_s = [*starts_s, *([self.end_s] if bins else [])]
+        return pl.DataFrame({"t_s": times_s, name: [*map(float, bins), *map(float, bins[-1:])]})
 
     def _length(self, number: int) -> float:
         return min((number + 1) * self.every_s, self.end_s) - number * self.every_s

@@ -123,6 +123,8 @@ def contrast_table(contrasts: pl.DataFrame, everything: bool, width: int) -> Gro
             "Differences of means ± half of their intervals, with the relative change; p, corrected ('equal': the same "
             "in every pair); Cohen's d_z; 'needs': about how many runs would show it."
         )
+        if any(row["method"] == "welch" and row["n"] > 1 for row in rows):
+            explained += " '≥N runs': N or more a side, not in pairs (Welch)."
         note = SINGLE_RUNS if _is_single(row["n"] for row in rows) else f"{explained} {note}"
         parts += [Text(""), Text(note, style="dim")]
     return Group(*parts)
@@ -191,7 +193,8 @@ def _cells(row: Mapping[str, Any], with_number: bool) -> Iterator[str | Text]:
     yield "" if row["p_adjusted"] is None else "equal" if row["low"] is None else f"{row['p_adjusted']:.2g}"
     yield "" if row["d_z"] is None else f"{row['d_z']:.2f}"
     if with_number:
-        yield _number_of(row)
+        # As short as the pairs, and explained below the table: a sentence would take the room of the values.
+        yield f"≥{number_of(row['n'], 'run')}" if row["method"] == "welch" else _number_of(row)
     yield Text(row["verdict"], style=STYLES.get(row["verdict"], "dim"))
     # "3 runs cannot tell, about 12 would"
     yield "".join(re.findall(r"\d+(?= would| are needed)", why))

@@ -105,7 +105,13 @@ class _LiveProgress:
     def update(self, progress: engine.Progress) -> None:
         self._bar.update(self._task, completed=progress.finished_s)
         lines = [
-            Text(f"  {cell.cell}: {self._label(cell.run)}: {cell.progress}", style="dim", overflow="ellipsis")
+            # One line for each: the run's name, which may be long, is what is cut off.
+            Text(
+                f"  {cell.cell}: {cell.progress}: {self._label(cell.run)}",
+                style="dim",
+                overflow="ellipsis",
+                no_wrap=True,
+            )
             for cell in progress.cells[:MAX_CELL_LINES]
         ]
         if len(progress.cells) > MAX_CELL_LINES:

@@ -213,6 +213,11 @@ def number_of(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def rough(value: float) -> str:
+    """A positive number with two digits, and without an exponent: a pace, which changes all the time."""
+    return f"{value:.2g}" if value < 99.5 else f"{value:.0f}"
+
+
 def plain(value: float | None) -> str:
     """A number with four digits and without an exponent, as far as people read it."""
     if value is None:

@@ -15,7 +15,7 @@ from analysis.store import Store, requests
 from analysis.store.pulse import Pulse
 from analysis.store.rows import CampaignRow, ProgressRow
 from experiments.api import duration_text, point_label
-from testbed.units import plain
+from testbed.units import rough
 
 blueprint = Blueprint("live", __name__)
 
@@ -169,7 +169,7 @@ def _labels(store: Store, campaign_id: str) -> dict[int, str]:
 def pace(progress: ProgressRow) -> str:
     """How fast a campaign is and how long it takes: "3.2 runs a minute, 4 min left"; empty before that is known."""
     rate, left_s = progress.get("per_minute"), progress.get("left_s")
-    words = [] if rate is None else [f"{plain(rate)} runs a minute"]
+    words = [] if rate is None else [f"{rough(rate)} runs a minute"]
     return ", ".join(words if left_s is None else [*words, f"{duration_text(left_s)} left"])
 
 

@@ -211,7 +211,7 @@ def _metadata(
 
 def _action(run: RunRow, campaign: CampaignRow, ids: Mapping[str, Any]) -> dict[str, Any]:
     folder = f"runs/{run.id}/"
-    results = [name for name in ids if name.startswith(folder)]
+    results = [f"{folder}{file.path}" for file in run.files]
     inputs = [name for name in (f"{folder}scenario.json", "campaign.yaml") if name in ids]
     action: dict[str, Any] = {
         "@id": f"#run-{run.id}",

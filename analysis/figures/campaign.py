@@ -281,7 +281,7 @@ def cdf_of_runs(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), 
         apart = [row["subject"]] if len(shown) > 1 and not pooled else []
         curves.setdefault(", ".join([_point_name(row, names), *apart]), []).append(row["value"])
     drawn = dict(list(curves.items())[:MOST_SERIES])
-    return _with_note(cdf(drawn, _title(metric), rows["unit"][0]), len(curves) - MOST_SERIES, "curves")
+    return _with_note(cdf(drawn, _title(metric, shown), rows["unit"][0]), len(curves) - MOST_SERIES, "curves")
 
 
 def _mean_of(row: Mapping[str, Any], place: str, interval: str) -> Mean:

@@ -71,6 +71,12 @@ def check(
     """Test the mechanisms of a crate of yours by the laws that Backchannel's own keep, and write a page of what they do
     to a standard set of arrivals. Exit status 1 if a law is broken.
     """
+    if folder.is_file():
+        fail(
+            f"{folder} is a file, but check takes the folder of a crate; './backchannel validate {folder}' checks a "
+            "campaign file",
+            exits.BAD_INPUT,
+        )
     crate = own_crates.read(folder, own_nodes.lockfile())
     own_nodes.use([crate])
     found = law_page.verdicts(crate, dict(map(_option, options or ())))

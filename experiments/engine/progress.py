@@ -12,7 +12,7 @@ from experiments.labels import duration_text
 from experiments.language.campaign import Plan, Run
 from testbed import report as testbed
 from testbed.report import Phase
-from testbed.units import number_of, plain
+from testbed.units import number_of, rough
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Progress:
         if not self.allowed:
             words.append("waiting, because the machine's host takes too much CPU time")
         if self.per_minute is not None:
-            words.append(f"{plain(self.per_minute)} runs a minute")
+            words.append(f"{rough(self.per_minute)} runs a minute")
         if self.left_s is not None:
             words.append(f"{duration_text(self.left_s)} left")
         return ", ".join(words)

@@ -321,8 +321,8 @@ def test_a_running_campaign_tells_its_pace_and_time_left(visitor: FlaskClient, s
     store.begin_campaign(new, [[]], [(0, 0, "r0")])
     store.set_progress("c1", {"share": 0.5, "per_minute": 3.21, "left_s": 240.0, "cells": []})
     for path in ("/", "/campaigns/c1"):
-        assert ">3.21 runs a minute, 4 min left<" in visitor.get(path).text
-    assert '"pace": "3.21 runs a minute, 4 min left"' in visitor.get("/api/events?once").text
+        assert ">3.2 runs a minute, 4 min left<" in visitor.get(path).text
+    assert '"pace": "3.2 runs a minute, 4 min left"' in visitor.get("/api/events?once").text
     store.set_progress("c1", {"cells": []})
     assert "left<" not in visitor.get("/").text
 

@@ -54,6 +54,12 @@ def counted(**changes: Any) -> CountedRun:
     )  # fmt: skip
 
 
+def test_the_last_bin_of_a_curve_lasts_until_the_runs_end() -> None:
+    run = counted()
+    assert run.flows[0].window_samples().select("t_s", "cwnd_segments").rows()[-2:] == [(3.0, 4.0), (4.0, 4.0)]
+    assert run.lines[0].queue_steps().select("t_s", "y").rows()[-2:] == [(3.0, 6.0), (4.0, 6.0)]
+
+
 def test_metrics_from_counters() -> None:
     rows = measure(counted()).values
     assert rows["throughput", "f"] == 1920 * 8 / 3

@@ -197,6 +197,7 @@ def test_a_distribution_of_many_combinations_keeps_those_that_can_be_told_apart(
     )  # fmt: skip
     figure = campaign.cdf_of_runs(values, "throughput")
     assert [line.name for line in figure.series][-1] == "11 (1)"
+    assert figure.x.label == "Throughput of down (Mbit/s)"
     assert figure.notes == ("88 more curves are left out; --where FIELD=VALUE chooses",)
     printed.save(figure, tmp_path / "cdf.png")
     assert not recwarn.list

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,22 @@ def test_rate_and_remaining_time_follow_from_what_is_finished(plan: Plan) -> Non
     assert (result.per_minute, result.left_s) == (8.0, 30.0)
     assert progress(plan, elapsed_s=1.0).left_s is None
     assert result.text == "4 of 12 runs, 1 without a valid result, 1 busy cell, 8 runs a minute, 30 s left"
+
+
+def test_a_pace_has_two_digits(plan: Plan) -> None:
+    texts = [progress(plan, elapsed_s).text for elapsed_s in (40.4, 0.964)]
+    assert [text.split(", ")[3] for text in texts] == ["5.9 runs a minute", "249 runs a minute"]
+
+
+def test_each_cell_has_one_line_of_a_narrow_terminal(plan: Plan) -> None:
+    out = io.StringIO()
+    with TerminalReporter(Console(file=out, width=40, force_terminal=True)).watch([plan], 12, 120.0) as show:
+        show(progress(plan))
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", out.getvalue()).splitlines()
+    cells = [line for line in lines if line.startswith(("  cell 1: running", "  analysis: analysing: "))]
+    assert len(cells) >= 2
+    assert all(len(line) <= 40 and line.endswith("…") for line in cells)
+    assert not any(line.startswith("repetition") for line in lines)
 
 
 def test_a_line_speaks_of_cells_only_where_some_are_busy(plan: Plan) -> None:

@@ -49,6 +49,13 @@ def test_an_inventory_that_is_not_used_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_a_campaign_file_is_validated_and_not_checked() -> None:
+    done = backchannel("check", ROOT / "experiments/tutorial.yaml", status=exits.BAD_INPUT)
+    assert (
+        f"tutorial.yaml is a file, but check takes the folder of a crate; './backchannel validate {ROOT}" in done.stderr
+    )
+
+
 @pytest.mark.parametrize(("number", "words"), [(13, "Permission denied"), (36, "File name too long")])
 def test_a_place_that_is_not_the_users_is_no_traceback(number: int, words: str) -> None:
     explained = exits.of_error(OSError(number, words, "/root/file"))
