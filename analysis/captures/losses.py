@@ -36,10 +36,14 @@ def timeouts(at_sender: pl.DataFrame) -> pl.DataFrame:
     A tail loss probe of a flight of one segment looks like a timeout and counts as one.
     """
     ack = pl.when(pl.col("dir") == 1)
-    seen = at_sender.with_columns(
-        ack.then(pl.col("ack")).cum_max().over("stream").alias("acked"),
-        ack.then(pl.col("t_s")).forward_fill().over("stream").alias("heard_s"),
-    ).with_columns(pl.col("acked").forward_fill().over("stream").fill_null(0))
+    seen = (
+        at_sender.lazy()
+        .with_columns(
+            ack.then(pl.col("ack")).cum_max().over("stream").alias("acked"),
+            ack.then(pl.col("t_s")).forward_fill().over("stream").alias("heard_s"),
+        )
+        .with_columns(pl.col("acked").forward_fill().over("stream").fill_null(0))
+    )
     before = pl.col("acked").shift(1).over("stream").fill_null(0)
     seen = seen.with_columns(
         pl.when((pl.col("dir") == 1) & (pl.col("acked") > before)).then(pl.col("t_s")).alias("advanced_s")
@@ -63,4 +67,4 @@ def timeouts(at_sender: pl.DataFrame) -> pl.DataFrame:
         & (pl.col("t_s") - pl.col("heard_s").fill_null(-math.inf) > REACTION_S)
         & (~is_a(FAST_RETRANSMISSION) | pl.col("resent"))
     )
-    return data.filter(by_timer).select("t_s", "stream", "seq", "waited_s")
+    return data.filter(by_timer).select("t_s", "stream", "seq", "waited_s").collect()

@@ -367,8 +367,9 @@ def bandwidth_ratio(flow: CapturedFlow) -> float | None:
         min((rate for hop, link, _ in hops if (rate := lines[hop, link].rate_bps) is not None), default=None)
         for hops in (any_line.path(flow), any_line.path_back(flow))
     )
-    data = flow.at_sender.filter((pl.col("dir") == 0) & is_a(DATA))["ip_len"].mean()
-    ack = flow.at_receiver.filter((pl.col("dir") == 1) & is_a(PURE_ACK))["ip_len"].mean()
+    is_data, is_ack = (pl.col("dir") == 0) & is_a(DATA), (pl.col("dir") == 1) & is_a(PURE_ACK)
+    data = flow.at_sender.select(pl.col("ip_len").filter(is_data)).to_series().mean()
+    ack = flow.at_receiver.select(pl.col("ip_len").filter(is_ack)).to_series().mean()
     if forward is None or reverse is None or data is None or ack is None:
         return None
     return (forward / reverse) / (float(data) / float(ack))  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import polars as pl
 
 from analysis.captures import SPURIOUS, CapturedFlow, is_a
-from analysis.captures.losses import retransmitted
 from analysis.metrics.registry import metric
 from analysis.runs import Flow, RunView
 
@@ -35,7 +34,7 @@ def fast_retransmits(flow: Flow) -> float | None:
 )
 def spurious_retransmissions(flow: CapturedFlow) -> float:
     """Number of retransmissions of data that had been acknowledged by then, at the sender's interface."""
-    return float(retransmitted(flow.at_sender).filter(is_a(SPURIOUS)).height)
+    return float(flow.retransmitted.filter(is_a(SPURIOUS)).height)
 
 
 def timeouts(flow: CapturedFlow) -> pl.DataFrame:

@@ -24,6 +24,7 @@ def _data_sent(flow: CapturedFlow) -> pl.DataFrame:
     return flow.at_sender.select(pl.col("t_s").filter(sent))
 
 
+@once_a_flow
 def bursts(flow: CapturedFlow) -> pl.DataFrame:
     """Runs of data segments that left the sender's interface at most BURST_GAP_S apart: `t_s` of the first, `segments`.
 
@@ -95,13 +96,15 @@ def outstanding(flow: CapturedFlow) -> pl.DataFrame:
     """
     end = pl.when((pl.col("dir") == 0) & is_a(DATA)).then(pl.col("seq") + pl.col("payload"))
     ack = pl.when(pl.col("dir") == 1).then(pl.col("ack"))
-    steps = flow.at_sender.select(
-        "t_s", "stream", end.cum_max().over("stream").alias("end"), ack.cum_max().over("stream").alias("ack")
-    ).with_columns(pl.col("end", "ack").forward_fill().over("stream").fill_null(1))
+    steps = (
+        flow.at_sender.lazy()
+        .select("t_s", "stream", end.cum_max().over("stream").alias("end"), ack.cum_max().over("stream").alias("ack"))
+        .with_columns(pl.col("end", "ack").forward_fill().over("stream").fill_null(1))
+    )
     flying = pl.max_horizontal(pl.col("end") - pl.max_horizontal(pl.col("ack"), 1), 0)
     steps = steps.with_columns(flying.alias("flying"))
     change = (pl.col("flying") - pl.col("flying").shift(1, fill_value=0)).over("stream")
-    return steps.select("t_s", change.cum_sum().alias("y"))
+    return steps.select("t_s", change.cum_sum().alias("y")).collect()
 
 
 @metric("bytes", "Outstanding data", CapturedFlow, "mean over time; RFC 5681 2: FLIGHT SIZE", detail=True, better=None)
@@ -134,8 +137,8 @@ def nothing_outstanding_share(flow: CapturedFlow) -> float | None:
 
 def ack_arrivals(flow: CapturedFlow) -> pl.DataFrame:
     """Pure acks at the sender's interface: `t_s`, `stream`, `ack`."""
-    acks = flow.at_sender.filter((pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= flow.start_s))
-    return acks.select("t_s", "stream", "ack")
+    is_ack = (pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= flow.start_s)
+    return flow.at_sender.select(pl.col("t_s", "stream", "ack").filter(is_ack))
 
 
 @metric("time", "Ack spacing", CapturedFlow, "asym 4.2.1: time between acks at the sender", detail=True, better=None)
@@ -157,13 +160,18 @@ def ack_compression(flow: CapturedFlow) -> float | None:
     arrived = _first_of_each_number(flow.at_sender, flow.start_s)
     sent = _first_of_each_number(flow.at_receiver, float("-inf"))
     both = arrived.join(sent, on=["stream", "ack"], suffix="_sent").sort("t_s")
-    gaps = both.select(
-        (pl.col("t_s").diff().over("stream")).alias("arrived"), (pl.col("t_s_sent").diff().over("stream")).alias("sent")
-    ).filter(pl.col("sent") > 0)
+    gaps = (
+        both.select(
+            (pl.col("t_s").diff().over("stream")).alias("arrived"),
+            (pl.col("t_s_sent").diff().over("stream")).alias("sent"),
+        )
+        .filter(pl.col("sent") > 0)
+        .collect()
+    )
     return None if gaps.is_empty() else float((gaps["arrived"] < COMPRESSED * gaps["sent"]).mean())  # type: ignore[arg-type]
 
 
-def _first_of_each_number(segments: pl.DataFrame, from_s: float) -> pl.DataFrame:
-    acks = segments.filter((pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= from_s))
+def _first_of_each_number(segments: pl.DataFrame, from_s: float) -> pl.LazyFrame:
+    acks = segments.lazy().filter((pl.col("dir") == 1) & is_a(PURE_ACK) & (pl.col("t_s") >= from_s))
     advance = pl.col("ack") > pl.col("ack").cum_max().shift(1).over("stream").fill_null(-1)
     return acks.filter(advance).group_by("stream", "ack").agg(pl.col("t_s").min())

@@ -111,6 +111,8 @@ def relay_fast_retransmits(flow: CapturedFlow) -> float | None:
 
 
 def _relay_events(flow: CapturedFlow, event: str) -> float | None:
+    if flow.relay.is_empty():  # as of every connection that is not split
+        return None
     samples = flow.relay.filter(pl.col("t_s") >= flow.start_s)
     return None if samples.is_empty() else float(samples.filter(pl.col("event") == event).height)
 

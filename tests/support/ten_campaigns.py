@@ -42,7 +42,7 @@ SIMULATED = {
   - {{name: upload, from: client, to: server, start: [0.5 s, 1 s]}}
   - {{name: ping, kind: probe, from: client, to: server, options: {{interval: 100 ms}}}}
 duration: 3 s
-sweep:
+{_COUNTED}sweep:
   stack: [newreno, sack]
   network.reverse.queue.policy: [droptail, ack-filtering, acks-first, ack-filtering-acks-first]
   network.reverse.rate: [9.6 kbit/s, 28.8 kbit/s, 128 kbit/s, 512 kbit/s, 2 Mbit/s]
