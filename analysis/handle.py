@@ -39,6 +39,7 @@ from analysis.measuring import Changes, measure_again, new_names
 from analysis.metrics.registry import METRICS, catalogue, estimate
 from analysis.question import Asked, Question, of_stored
 from analysis.records import record_file
+from analysis.registry import calling
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import MARGIN
@@ -390,7 +391,7 @@ class StoredCampaign:
         existing = dict.fromkeys(kind.metric for kind in kinds)
         for name in metrics:
             if name not in existing:
-                raise unknown("metric of this campaign", name, list(existing))
+                raise self.lacks_metric(name, list(existing))
         points = [dict(point.parameters) for point in self.row.points]
         # Of a large campaign, reading what nobody asks for takes longest.
         only = [kind[:2] for kind in kinds if kind.metric in metrics] if metrics else None
@@ -449,7 +450,9 @@ class StoredCampaign:
         Raises:
             AnalysisError: unknown figure, metric, subject or field.
         """
-        return figures.CAMPAIGN_FIGURES.find(kind).function(self, asked or figures.AskedOfCampaign())
+        found = figures.CAMPAIGN_FIGURES.find(kind)
+        with calling(found):
+            return found.function(self, asked or figures.AskedOfCampaign())
 
     def measure(
         self,
@@ -479,6 +482,17 @@ class StoredCampaign:
             if progress is not None:
                 progress(number)
         return changes
+
+    def lacks_metric(self, name: str, existing: Collection[str]) -> AnalysisError:
+        """The error that none of its runs has a value of a metric, with the reason that a run states."""
+        if name not in METRICS:
+            return unknown("metric of this campaign", name, existing)
+        rows = (self.store.run(run_id) for run_id in self.run_ids)
+        stated = (sentence.partition(": ") for row in rows if row for sentence in row.documents.manifest.unmeasured)
+        none = "nothing happened that it measures, or it is newer than the runs"
+        reason = next((reason for names, _, reason in stated if name in names.split(", ")), none)
+        again = f"'./backchannel measure {self.row.name} --metric {name}' computes it from the stored captures"
+        return AnalysisError(f"no run of this campaign has a value of {name}: {reason}; {again}")
 
     @property
     def run_ids(self) -> list[str]:
