@@ -31,6 +31,10 @@ from testbed.node_binary import PACKAGE
 OURS = tuple(f"{PACKAGE}{name}." for name in ("agents", "analysis", "experiments", "testbed", "web"))
 
 
+#: The module of what is typed into a notebook or an interpreter.
+NOTEBOOK = "__main__"
+
+
 class Declared(Protocol):
     """What a registry holds."""
 
@@ -66,12 +70,13 @@ class Registry(Mapping[str, Entry]):
         self._lock = threading.RLock()
 
     def add(self, entry: Entry) -> None:
-        """Registers an entry.
+        """Registers an entry. A cell of a notebook that runs again replaces its own.
 
         Raises:
             ValueError: another one has its name.
         """
-        if entry.name in self._entries:
+        known = self._entries.get(entry.name)
+        if known is not None and not known.module == entry.module == NOTEBOOK:
             raise ValueError(f"there are two {self.noun}s '{entry.name}'")
         self._entries[entry.name] = entry
 
@@ -158,9 +163,9 @@ def calling(entry: Declared) -> Iterator[None]:
         file = getattr(sys.modules.get(entry.module), "__file__", None)
         # The last line of the author's: what it called may be in a library.
         frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
+        owner = f"the package {plugin.name} {plugin.version}" if plugin.version else f"{entry.name} of {entry.module}"
         raise Unmeasured(
-            f"the package {plugin.name} {plugin.version} failed: {type(error).__name__}: {error} "
-            f"({Path(frame.filename).name}, line {frame.lineno})"
+            f"{owner} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
         ) from error
 
 

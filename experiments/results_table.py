@@ -16,6 +16,7 @@ from analysis.attempts import attempts_of
 from analysis.errors import AnalysisError, unknown
 from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.explorer import ordered, short
+from analysis.handle import lacks_metric
 from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail
 from analysis.results import NOTHING_MEASURED, is_output
@@ -114,7 +115,7 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     measured = sorted({name for name, _ in kinds})
     for name in asked.metrics:
         if name not in measured:
-            raise campaign.lacks_metric(name, measured)
+            raise lacks_metric(campaign, name, measured)
     for name in asked.flows:
         if name not in places:
             raise unknown("flow or link", name, sorted({place for place in places if place}))

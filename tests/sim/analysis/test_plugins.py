@@ -334,6 +334,17 @@ def test_a_package_that_cannot_be_loaded_has_one_reason(monkeypatch: pytest.Monk
             len(registry)
 
 
+def test_a_cell_of_a_notebook_that_runs_again_replaces_what_it_declared() -> None:
+    registry: Registry[Any] = Registry("metric", "backchannel.none", [])
+    cells = [SimpleNamespace(name="mine", module="__main__", number=number) for number in (1, 2)]
+    for cell in cells:
+        registry.add(cell)
+    assert registry["mine"] is cells[1]
+    registry.add(SimpleNamespace(name="ours", module="analysis.metrics.flows"))
+    with pytest.raises(ValueError, match="two metrics 'ours'"):
+        registry.add(SimpleNamespace(name="ours", module="__main__"))
+
+
 def test_two_entries_of_one_name_are_an_error() -> None:
     from analysis.metrics.registry import metric
     from analysis.runs import Flow
