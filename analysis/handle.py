@@ -39,6 +39,7 @@ from analysis.measuring import Changes, measure_again, new_names
 from analysis.metrics.registry import METRICS, catalogue, estimate
 from analysis.question import Asked, Question, of_stored
 from analysis.records import record_file
+from analysis.registry import calling
 from analysis.results import Results
 from analysis.runs import RunView
 from analysis.statistics import MARGIN
@@ -390,7 +391,7 @@ class StoredCampaign:
         existing = dict.fromkeys(kind.metric for kind in kinds)
         for name in metrics:
             if name not in existing:
-                raise unknown("metric of this campaign", name, list(existing))
+                raise lacks_metric(self, name, list(existing))
         points = [dict(point.parameters) for point in self.row.points]
         # Of a large campaign, reading what nobody asks for takes longest.
         only = [kind[:2] for kind in kinds if kind.metric in metrics] if metrics else None
@@ -449,7 +450,9 @@ class StoredCampaign:
         Raises:
             AnalysisError: unknown figure, metric, subject or field.
         """
-        return figures.CAMPAIGN_FIGURES.find(kind).function(self, asked or figures.AskedOfCampaign())
+        found = figures.CAMPAIGN_FIGURES.find(kind)
+        with calling(found):
+            return found.function(self, asked or figures.AskedOfCampaign())
 
     def measure(
         self,
@@ -665,6 +668,18 @@ def _runs(store: Store, campaign_id: str = "") -> pl.DataFrame:
         for head in store.heads(row.id)
     ]
     return pl.DataFrame(rows, schema=_RUNS)
+
+
+def lacks_metric(campaign: StoredCampaign, name: str, existing: Collection[str]) -> AnalysisError:
+    """The error that none of a campaign's runs has a value of a metric, with the reason that a run states."""
+    if name not in METRICS:
+        return unknown("metric of this campaign", name, existing)
+    rows = (campaign.store.run(run_id) for run_id in campaign.run_ids)
+    stated = (sentence.partition(": ") for row in rows if row for sentence in row.documents.manifest.unmeasured)
+    none = "nothing happened that it measures, or it is newer than the runs"
+    reason = next((reason for names, _, reason in stated if name in names.split(", ")), none)
+    again = f"'./backchannel measure {campaign.row.name} --metric {name}' computes it from the stored captures"
+    return AnalysisError(f"no run of this campaign has a value of {name}: {reason}; {again}")
 
 
 def _together(

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from analysis import outputs
@@ -58,6 +58,8 @@ class Changes:
     new: int = 0
     changed: int = 0
     gone: int = 0
+    #: Why metrics of packages outside the checkout have no value, to the number of runs.
+    unmeasured: dict[str, int] = field(default_factory=dict)
 
 
 def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: Versions, changes: Changes) -> None:
@@ -81,6 +83,8 @@ def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: 
         changes.without += 1
         return
     measured = measure_files(source, row.documents.scenario, row.documents.report, names)
+    for sentence in measured.unmeasured_of_plugins:
+        changes.unmeasured[sentence] = changes.unmeasured.get(sentence, 0) + 1
     before = {(value.name, value.subject): value.value for value in row.metrics if names is None or value.name in names}
     # The store has no others.
     now = {key: value for key, value in measured.values.items() if math.isfinite(value)}
@@ -112,11 +116,19 @@ def _manifest(row: RunRow, measured: Measured, names: Collection[str] | None, by
     manifest = row.documents.manifest
     again = MeasuredAgain(**by.complete(), at=time.time(), metrics=tuple(names or ()))
     earlier = () if names is None else manifest.measured_again
-    unmeasured = dict.fromkeys([*(() if names is None else manifest.unmeasured), *measured.unmeasured])
+    others = [] if names is None else _without(manifest.unmeasured, {name for name, _ in measured.values})
+    unmeasured = dict.fromkeys([*others, *measured.unmeasured])
     changed = manifest.replace(unmeasured=tuple(unmeasured), measured_again=(*earlier, again))
     if plugins := METRICS.plugins():
         changed = changed.replace(plugins=tuple(plugins))
     return changed.as_json()
+
+
+def _without(unmeasured: Collection[str], measured: Collection[str]) -> list[str]:
+    """The sentences of a manifest without the metrics that have a value now."""
+    parts = [sentence.partition(": ") for sentence in unmeasured]
+    kept = [([name for name in names.split(", ") if name not in measured], reason) for names, _, reason in parts]
+    return [f"{', '.join(names)}: {reason}" for names, reason in kept if names]
 
 
 def _link(source: str, target: str) -> str:

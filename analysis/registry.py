@@ -15,17 +15,24 @@ import importlib
 import importlib.metadata
 import sys
 import threading
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from analysis.errors import AnalysisError, unknown
+from analysis.runs import Unmeasured
 from analysis.store.documents import Plugin
 from testbed.node_binary import PACKAGE
 
 #: Our packages.
 OURS = tuple(f"{PACKAGE}{name}." for name in ("agents", "analysis", "experiments", "testbed", "web"))
+
+
+#: The module of what is typed into a notebook or an interpreter.
+NOTEBOOK = "__main__"
 
 
 class Declared(Protocol):
@@ -58,15 +65,18 @@ class Registry(Mapping[str, Entry]):
         self._modules = modules
         self._entries: dict[str, Entry] = {}
         self._is_loaded = self._is_loading = False
+        #: Why a package could not be loaded. A second import would only find its first entries twice.
+        self._failure: AnalysisError | None = None
         self._lock = threading.RLock()
 
     def add(self, entry: Entry) -> None:
-        """Registers an entry.
+        """Registers an entry. A cell of a notebook that runs again replaces its own.
 
         Raises:
             ValueError: another one has its name.
         """
-        if entry.name in self._entries:
+        known = self._entries.get(entry.name)
+        if known is not None and not known.module == entry.module == NOTEBOOK:
             raise ValueError(f"there are two {self.noun}s '{entry.name}'")
         self._entries[entry.name] = entry
 
@@ -104,6 +114,8 @@ class Registry(Mapping[str, Entry]):
             # Modules may look at the registry while they are imported, which must not import them again.
             if self._is_loaded or self._is_loading:
                 return
+            if self._failure is not None:
+                raise self._failure
             self._is_loading = True
             try:
                 for module in self._modules:
@@ -123,10 +135,38 @@ class Registry(Mapping[str, Entry]):
             point.load()
         except Exception as error:
             package = f"{point.dist.name} {point.dist.version}" if point.dist else point.value
-            raise AnalysisError(
+            uninstall = f": {sys.executable} -m pip uninstall {point.dist.name}" if point.dist else ""
+            self._failure = AnalysisError(
                 f"the package {package}, which adds {self.noun}s, cannot be loaded: {type(error).__name__}: {error}; "
-                f"correct its module {point.module}, or uninstall it"
-            ) from error
+                f"correct its module {point.module}, or uninstall it{uninstall}"
+            )
+            raise self._failure from error
+
+
+@contextmanager
+def calling(entry: Declared) -> Iterator[None]:
+    """Around a call of an entry's function. A defect of another package's function is not one of ours: it is a sentence
+    that names the package and the line.
+
+    Raises:
+        Unmeasured: the function of another package failed.
+    """
+    try:
+        yield
+    except AnalysisError:
+        raise
+    except Exception as error:
+        plugin = plugin_of(entry.module)
+        if plugin is None:
+            raise
+        frames = traceback.extract_tb(error.__traceback__)
+        file = getattr(sys.modules.get(entry.module), "__file__", None)
+        # The last line of the author's: what it called may be in a library.
+        frame = next((frame for frame in reversed(frames) if frame.filename == file), frames[-1])
+        owner = f"the package {plugin.name} {plugin.version}" if plugin.version else f"{entry.name} of {entry.module}"
+        raise Unmeasured(
+            f"{owner} failed: {type(error).__name__}: {error} ({Path(frame.filename).name}, line {frame.lineno})"
+        ) from error
 
 
 @cache

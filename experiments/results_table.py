@@ -16,6 +16,7 @@ from analysis.attempts import attempts_of
 from analysis.errors import AnalysisError, unknown
 from analysis.estimates import ESTIMATES_NOTE
 from analysis.figures.explorer import ordered, short
+from analysis.handle import lacks_metric
 from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail
 from analysis.results import NOTHING_MEASURED, is_output
@@ -111,13 +112,13 @@ def columns_of(campaign: StoredCampaign, asked: Asked) -> list[Column]:
     kinds = [kind[:2] for kind in campaign.store.kinds(campaign.row.id)]
     scenario = campaign.store.first_scenario(campaign.row.id)
     places = in_file_order(scenario, {subject for _, subject in kinds})
-    for wanted, known, what in (
-        (asked.metrics, [name for name, _ in kinds], "metric of this campaign"),
-        (asked.flows, places, "flow or link"),
-    ):
-        for name in wanted:
-            if name not in known:
-                raise unknown(what, name, sorted({entry for entry in known if entry}))
+    measured = sorted({name for name, _ in kinds})
+    for name in asked.metrics:
+        if name not in measured:
+            raise lacks_metric(campaign, name, measured)
+    for name in asked.flows:
+        if name not in places:
+            raise unknown("flow or link", name, sorted({place for place in places if place}))
     order = {name: place for place, name in enumerate(METRICS)}
     question = campaign.question
     first = [quantity[:2] for quantity in (question.quantity, question.beside) if quantity] if question else []

@@ -20,6 +20,8 @@ NODE = "backchannel-node"
 MANIFEST, LOCK, LIBRARY = "Cargo.toml", "Cargo.lock", "src/lib.rs"
 #: Folders that hold no sources.
 SKIPPED = {"target", "results"}
+#: Endings of the sources beside the manifest. Campaigns, notes and figures there are none.
+TOP_ENDINGS = {".rs", ".toml"}
 #: Limits of a crate, because its sources travel with campaigns.
 MOST_FILES, MOST_BYTES = 500, 4 << 20
 NAME = re.compile(r"[a-z][a-z0-9-]{0,39}")
@@ -100,18 +102,21 @@ def read(folder: Path, ours: str) -> Crate:
         name = path.relative_to(folder)
         if not path.is_file() or SKIPPED & set(name.parts[:-1]) or any(part.startswith(".") for part in name.parts):
             continue
-        if name.name == LOCK:
+        if name.name == LOCK or (len(name.parts) == 1 and path.suffix not in TOP_ENDINGS):
             continue
         total += path.stat().st_size
         if len(files) >= MOST_FILES or total > MOST_BYTES:
             raise BadRequest(
                 f"{folder} has more than {MOST_FILES} files or {MOST_BYTES >> 20} MiB, the limits of a crate whose "
-                "sources travel with campaigns; keep data and results in another folder"
+                f"sources travel with campaigns; keep what is not compiled beside {MANIFEST}, or in another folder"
             )
         try:
             files[name.as_posix()] = path.read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise BadRequest(f"{path} is not UTF-8 text; a crate whose sources travel with campaigns is text") from None
+            raise BadRequest(
+                f"{path} is not UTF-8 text; a crate whose sources travel with campaigns is text; keep what is not "
+                f"compiled beside {MANIFEST}, or in another folder"
+            ) from None
         except OSError as error:
             raise BadRequest(f"{path} cannot be read: {error.strerror}") from None
     known = set(_PACKAGE.findall(ours))

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 
 from analysis.exports import tables
-from analysis.registry import Registry
+from analysis.registry import Registry, calling
 from testbed.node_binary import PACKAGE
 
 #: What is exported: the function gets a StoredRun, a StoredCampaign (analysis/handle.py) or a path.
@@ -55,9 +55,11 @@ class Export:
         Raises:
             AnalysisError: there is nothing to write, or the file cannot be written.
         """
-        made = self.function(subject, target)
+        with calling(self):
+            made = self.function(subject, target)
         if not isinstance(made, pl.DataFrame):
-            return made
+            # An author who forgot the lines has written the file.
+            return [str(target.path)] if made is None else made
         tables.write(made, target.path)
         return [str(target.path)]
 

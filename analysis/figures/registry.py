@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.model import Figure, Series
-from analysis.registry import Registry
+from analysis.registry import Registry, calling
 from analysis.routes import direction_name
 from analysis.runs import RunView, Unmeasured
 from testbed.node_binary import PACKAGE
@@ -190,7 +190,8 @@ def draw(run: RunView, name: str, of: Sequence[str], asked: Asked) -> Figure:
         raise AnalysisError(f"{name} shows one {kind.per}: give one --of")
     if not isinstance(parts[0], kind.subject):
         raise Unmeasured(f"{name} needs captures (capture.at)")
-    drawn = _first_drawn(kind, parts, asked) if kind.single else kind.function(parts, asked)
+    with calling(kind):
+        drawn = _first_drawn(kind, parts, asked) if kind.single else kind.function(parts, asked)
     return replace(drawn, notes=(*drawn.notes, run.caveat)) if run.caveat else drawn
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
-from analysis.registry import Registry, plugin_of
+from analysis.registry import Registry, calling, plugin_of
 from analysis.results import MetricValue, is_output
 from analysis.runs import RunView, Unmeasured
 from testbed.node_binary import PACKAGE
@@ -80,6 +81,12 @@ class Measured:
         """The refusals as sentences."""
         return [f"{', '.join(names)}: {reason}" for reason, names in self.refused.items()]
 
+    @property
+    def unmeasured_of_plugins(self) -> list[str]:
+        """The same for metrics of packages outside the checkout."""
+        own = {reason: [name for name in names if is_added(name)] for reason, names in self.refused.items()}
+        return Measured(refused={reason: names for reason, names in own.items() if names}).unmeasured
+
 
 #: Every metric, in the order in which metrics are shown.
 METRICS: Registry[Metric] = Registry("metric", "backchannel.metrics", [f"{PACKAGE}analysis.metrics"])
@@ -124,6 +131,11 @@ def catalogue() -> pl.DataFrame:
         for metric in METRICS.values()
     ]
     return pl.DataFrame(rows, schema=dict.fromkeys(columns, pl.String))
+
+
+def is_added(name: str) -> bool:
+    """Whether a package outside the checkout adds the metric."""
+    return name in METRICS and plugin_of(METRICS[name].module) is not None
 
 
 def title_of(name: str) -> str:
@@ -180,10 +192,15 @@ def _value(metric: Metric, part: Any) -> float | None:
     """
     if not isinstance(part, metric.subject):
         raise Unmeasured(_NEEDS[metric.subject.__module__.removeprefix(PACKAGE).split(".")[1]])
-    try:
-        return metric.function(part)
-    except ZeroDivisionError:
-        return None
+    with calling(metric):
+        try:
+            value = metric.function(part)
+        except ZeroDivisionError:
+            return None
+        # The store keeps no such value, and its author is to learn why.
+        if value is not None and not math.isfinite(value) and is_added(metric.name):
+            raise ValueError(f"it returned {value}; a metric without a value returns None")
+        return value
 
 
 _NEEDS = {"captures": "needs captures (capture.at)", "counters": "needs counters (capture.counters), in a simulation"}

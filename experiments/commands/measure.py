@@ -10,7 +10,7 @@ import analysis
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption
-from experiments.commands.shared import console, fail, open_campaign
+from experiments.commands.shared import console, fail, open_campaign, reasons_of
 from testbed.units import number_of
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ def measure(
         f"{measured.row.name} ({measured.row.id}): {number_of(changes.runs, 'run')} measured; "
         f"{number_of(changes.new, 'new value')}, {changes.changed} changed, {changes.gone} gone"
     ]
+    lines += reasons_of(changes.unmeasured)
     if changes.without:
         lines.append(f"{number_of(changes.without, 'run')} without captures and counters: not measured.")
     if changes.overtaken:

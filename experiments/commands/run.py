@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ from experiments.commands.shared import (
     load_runnable_plan,
     open_existing,
     reading_runs,
+    reasons_of,
     results_option,
     results_parts,
     show_note,
@@ -96,6 +98,7 @@ def run(
     """
     from analysis.attempts import attempts_of
     from analysis.handle import StoredCampaign
+    from analysis.metrics import METRICS
     from analysis.store import Store
     from experiments.engine.forecast import Forecaster
     from experiments.engine.scheduling import run_campaign
@@ -126,6 +129,8 @@ def run(
     if plan.backend.in_cell and options.scheduler is None and capability.works_without_root():
         show_note(capability.WITHOUT_ROOT)
     find_ids(plan)
+    # A package that cannot be loaded is found before runs are made, not after the first one.
+    METRICS.plugins()
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     with Store.open(options.results, artefacts) as store, reading_runs(store):
         if outcome.landed:
@@ -265,6 +270,22 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
         )
 
 
+def _reasons(plan: Plan, store: Store) -> list[str]:
+    """Why metrics of packages outside the checkout have no value, as the manifests of the runs state."""
+    from analysis.metrics import METRICS
+    from analysis.metrics.registry import is_added
+
+    if not METRICS.plugins():
+        return []
+    rows = filter(None, map(store.run, dict.fromkeys(run.id for run in plan.members)))
+    counts: Counter[str] = Counter()
+    for sentence in (sentence for row in rows for sentence in row.documents.manifest.unmeasured):
+        names, _, reason = sentence.partition(": ")
+        if added := [name for name in names.split(", ") if is_added(name)]:
+            counts[f"{', '.join(added)}: {reason}"] += 1
+    return reasons_of(counts)
+
+
 def _disk_warning(results: str, needed_bytes: float) -> str:
     """A warning where the results folder's disk has less free space than that; otherwise empty."""
     where = store_location(results)
@@ -301,6 +322,8 @@ def _print_outcome(terminal: Console, plan: Plan, outcome: Outcome, store: Store
         print_line(f"  {run_label(plan, runs[run_id])}: {first}{others}{files}")
     if outcome.failed:
         print_line("To repeat only these runs, add --retry-failed.")
+    for line in _reasons(plan, store):
+        print_line(line)
     if outcome.lease_over:
         were = "was" if outcome.lease_left_out == 1 else "were"
         print_line(f"{number_of(outcome.lease_left_out, 'run')} {were} not started: {outcome.lease_over}")

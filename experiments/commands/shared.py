@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict
@@ -24,6 +24,7 @@ from experiments.engine.governor import RULES
 from experiments.language.backends import Backend
 from experiments.language.problems import CampaignError, Problem
 from testbed import capability, fidelity
+from testbed.units import number_of
 from testbed.virtual_kernel import kernels
 from testbed.virtual_kernel.build import build
 
@@ -282,6 +283,11 @@ def results_parts(to: Console, campaign: StoredCampaign, asked: Asked | None = N
     instead = campaign.question.instead if campaign.question is not None else ""
     title = Text(f"\n{campaign.row.title}", style="bold")
     return [title, *([Text(instead)] if instead else []), results_table(campaign, asked or Asked(), to.width)]
+
+
+def reasons_of(unmeasured: Mapping[str, int]) -> list[str]:
+    """A line for each reason why metrics of packages outside the checkout have no value, with the number of runs."""
+    return [f"Without a value in {number_of(runs, 'run')}: {sentence}" for sentence, runs in unmeasured.items()]
 
 
 def show_parts(to: Console, parts: Sequence[RenderableType], sentences: Sequence[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -10,13 +11,17 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import polars as pl
 import pytest
 
 import analysis
 from analysis import versions
+from analysis.errors import AnalysisError
 from analysis.measuring import Changes, measure_again
+from analysis.registry import Registry
 from analysis.store.documents import Manifest
 from testbed import node_binary, sources
 from tests.conftest import CAMPAIGN
@@ -183,6 +188,161 @@ def test_a_package_that_cannot_be_loaded_is_named(outside: Path, tmp_path: Path)
     assert done.returncode != 0
     assert "backchannel: the package outside-metrics 0.7, which adds metrics, cannot be loaded" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+#: Functions that fail, each in its own way, and one that works.
+FAULTY = """
+import polars as pl
+
+from analysis.exports.registry import export
+from analysis.figures.registry import campaign_figure, figure
+from analysis.metrics.registry import metric
+from analysis.runs import Flow
+
+
+def declared(function):
+    return metric("number", function.__name__, Flow, "made up for a test", better=None)(function)
+
+
+@declared
+def fine(flow):
+    return 1.0
+
+
+@declared
+def raises(flow):
+    return flow.begun_s + flow.ended_s
+
+
+@declared
+def nan(flow):
+    return float("nan")
+
+
+@declared
+def text(flow):
+    return "3"
+
+
+@figure("raising", "fails", of=Flow, single=True)
+def raising(flow, asked):
+    return {}["nothing"]
+
+
+@campaign_figure("raising-campaign", "fails")
+def raising_campaign(campaign, asked):
+    raise RuntimeError("no such thing")
+
+
+@export("raising", "fails", of="run", file="{name}.csv")
+def raising_export(run, target):
+    return 1 // 0
+
+
+@export("silent", "writes and returns nothing", of="run", file="{name}.txt")
+def silent(run, target):
+    target.path.write_text("written")
+"""
+
+
+def failed(error: str, line: str) -> str:
+    """The sentence about a faulty line of the package."""
+    return (
+        f"the package outside-metrics 0.7 failed: {error} "
+        f"(outside_metrics.py, line {FAULTY.splitlines().index(line) + 1})"
+    )
+
+
+def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(outside: Path, tmp_path: Path) -> None:
+    faulty, stored = tmp_path / "faulty", tmp_path / "results"
+    shutil.copytree(outside, faulty)
+    (faulty / "outside_metrics.py").write_text(FAULTY)
+    text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
+        "duration: 6", "duration: 3"
+    )
+    (tmp_path / "small.yaml").write_text(text)
+
+    def backchannel(*words: str | Path) -> subprocess.CompletedProcess[str]:
+        asked = [sys.executable, "-m", "experiments", *map(str, words), "--results", str(stored)]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, env=beside(faulty))
+        assert "Traceback" not in done.stderr, done.stderr
+        return done
+
+    raises = failed(
+        "TypeError: unsupported operand type(s) for +: 'float' and 'method'", "    return flow.begun_s + flow.ended_s"
+    )
+    done = backchannel("run", tmp_path / "small.yaml", "--set", "repetitions=1")
+    assert done.returncode == 0, done.stderr
+    assert f"Without a value in 2 runs: raises: {raises}" in done.stdout
+    assert "nan: the package outside-metrics 0.7 failed: ValueError: it returned nan" in done.stdout
+    assert "text: the package outside-metrics 0.7 failed: TypeError: must be real number, not str" in done.stdout
+    with analysis.open(stored) as s:
+        run = s.run(s.runs()["run_id"][0])
+        measured = set(run.metrics["metric"])
+        assert "fine" in measured
+        assert measured.isdisjoint({"raises", "nan", "text"})
+    assert f"raises: {raises}" in backchannel("results", "small", "--metric", "raises").stderr
+    again = backchannel("measure", "small", "--plugins").stdout
+    assert f"Without a value in 2 runs: raises: {raises}" in again
+
+    missing = failed("KeyError: 'nothing'", '    return {}["nothing"]')
+    for words, sentence in (
+        (("plot", "raising", run.id), missing),
+        (
+            ("plot", "raising-campaign", "small"),
+            failed("RuntimeError: no such thing", '    raise RuntimeError("no such thing")'),
+        ),
+        (
+            ("export", "raising", run.id),
+            failed("ZeroDivisionError: integer division or modulo by zero", "    return 1 // 0"),
+        ),
+    ):
+        done = backchannel(*words, "-o", tmp_path / "raising.svg")
+        assert (done.returncode, done.stderr) == (2, f"backchannel: {sentence}\n")
+    assert backchannel("export", "silent", run.id, "-o", tmp_path / "silent.txt").stdout.strip().endswith("silent.txt")
+
+    addresses = (f"/api/runs/{run.id}/raising?flow=forward", f"/runs/{run.id}")
+    asked = [sys.executable, "-c", SITE, str(stored), *addresses]
+    answers = subprocess.run(asked, capture_output=True, text=True, check=True, env=beside(faulty)).stdout
+    figure, page = json.loads(answers)
+    assert json.loads(figure)["empty"] == f"T{missing[1:]}."
+    assert addresses[0] in page
+
+    # Once it is corrected, a manifest does not state what is no longer so.
+    corrected = FAULTY.replace("flow.begun_s + flow.ended_s", "flow.begun_s")
+    (faulty / "outside_metrics.py").write_text(corrected)
+    told = backchannel("measure", "small", "--metric", "raises").stdout
+    assert "4 new values" in told
+    assert "Without" not in told
+    with analysis.open(stored) as s:
+        stated = s.run(run.id).row.documents.manifest.unmeasured
+    assert not [sentence for sentence in stated if "raises" in sentence.partition(": ")[0]]
+    assert [sentence for sentence in stated if sentence.startswith("nan: ")]
+
+
+def test_a_package_that_cannot_be_loaded_has_one_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    registry: Registry[Any] = Registry("metric", "backchannel.metrics", [])
+
+    def load() -> None:
+        registry.add(SimpleNamespace(name="fine", module="outside_metrics"))
+        raise ModuleNotFoundError("No module named 'nothing_like_it'")
+
+    point = SimpleNamespace(load=load, dist=None, value="outside_metrics", module="outside_metrics")
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    for _ in range(2):
+        with pytest.raises(AnalysisError, match="No module named 'nothing_like_it'; correct its module"):
+            len(registry)
+
+
+def test_a_cell_of_a_notebook_that_runs_again_replaces_what_it_declared() -> None:
+    registry: Registry[Any] = Registry("metric", "backchannel.none", [])
+    cells = [SimpleNamespace(name="mine", module="__main__", number=number) for number in (1, 2)]
+    for cell in cells:
+        registry.add(cell)
+    assert registry["mine"] is cells[1]
+    registry.add(SimpleNamespace(name="ours", module="analysis.metrics.flows"))
+    with pytest.raises(ValueError, match="two metrics 'ours'"):
+        registry.add(SimpleNamespace(name="ours", module="__main__"))
 
 
 def test_two_entries_of_one_name_are_an_error() -> None:

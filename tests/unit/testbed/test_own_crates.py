@@ -41,6 +41,9 @@ def test_a_crate_is_the_same_wherever_it_lies_and_whatever_lies_beside_it(tmp_pa
     for path in ("target/debug/object", "results/results.db", ".git/HEAD", ".cargo/config.toml"):
         (second / path).parent.mkdir(parents=True)
         (second / path).write_bytes(b"\xff")
+    # What `new` writes beside the sources, and what users add there.
+    for name in ("campaign.yaml", "README.md", "figure.png"):
+        (second / name).write_bytes(b"\xff")
     # Cargo completes it with what Backchannel itself uses, and with the crate.
     (second / "Cargo.lock").write_text(f'{OURS}\n[[package]]\nname = "mine"\nversion = "0.3.0"\n')
     assert (first.name, first.version, first.module) == ("mine", "0.3.0", "mine")
@@ -55,11 +58,15 @@ def test_sources_versions_and_locked_packages_of_its_own_make_another_crate(tmp_
         crate(tmp_path / "c", MANIFEST.replace("0.3.0", "0.3.1")),
         crate(tmp_path / "d"),
         crate(tmp_path / "e"),
+        crate(tmp_path / "f"),
+        crate(tmp_path / "g"),
     ]
-    for folder, version in zip(crates[3:], ("1.0.0", "1.0.1"), strict=True):
+    (crates[5] / "build.rs").write_text("fn main() {}\n")
+    (crates[6] / "src/table.csv").write_text("1\n")
+    for folder, version in zip(crates[3:5], ("1.0.0", "1.0.1"), strict=True):
         lock = f'{OURS}\n[[package]]\nname = "libm"\nversion = "{version}"\n'
         (folder / "Cargo.lock").write_text(lock)
-    assert len({read(folder).sha256 for folder in crates}) == 5
+    assert len({read(folder).sha256 for folder in crates}) == 7
     assert read(crates[3]).locked == ('[[package]]\nname = "libm"\nversion = "1.0.0"',)
 
 
@@ -83,8 +90,8 @@ def manifest(old: str, new: str) -> Callable[[Path], object]:
         (manifest("name", "name ="), "is not TOML"), (manifest('"mine"', '"Mine"'), "needs a [package]"),
         (manifest('"mine"', '"backchannel-x"'), "one of Backchannel's"),
         (manifest("backchannel-node", "backchannel-core"), "needs a line 'backchannel-node"),
-        (lambda folder: (folder / "picture.png").write_bytes(b"\x89PNG"), "picture.png is not UTF-8 text"),
-        (lambda folder: (folder / "data.csv").write_bytes(b"1" * (5 << 20)), "more than 500 files or 4 MiB"),
+        (lambda folder: (folder / "src/picture.png").write_bytes(b"\x89PNG"), "picture.png is not UTF-8 text"),
+        (lambda folder: (folder / "src/data.csv").write_bytes(b"1" * (5 << 20)), "more than 500 files or 4 MiB"),
     ],
 )  # fmt: skip
 def test_what_is_no_crate_for_a_node_is_refused(tmp_path: Path, change: Callable[[Path], None], words: str) -> None:

@@ -1,5 +1,5 @@
-//! Changes of a packet in flight: ECN and other marks, acknowledgment number, time to live, damage. Checksums are
-//! updated.
+//! Changes of a packet in flight: ECN and other marks, acknowledgment number, window, time to live, damage. Checksums
+//! are updated.
 
 use std::net::IpAddr;
 
@@ -46,6 +46,16 @@ impl Packet {
             self.body.bytes[offset..offset + 2].copy_from_slice(&new.to_be_bytes());
             self.patch_checksum(self.body.transport_at as usize + 16, old, new);
         }
+        true
+    }
+
+    /// Replaces the window field, which is unscaled, and updates the checksum. Returns whether the packet is TCP.
+    pub fn set_window(&mut self, window: u16) -> bool {
+        let at = self.body.transport_at as usize;
+        let TransportHeader::Tcp(tcp) = &mut self.body.transport else { return false };
+        let old = std::mem::replace(&mut tcp.window, window);
+        self.body.bytes[at + 14..at + 16].copy_from_slice(&window.to_be_bytes());
+        self.patch_checksum(at + 16, old, window);
         true
     }
 

@@ -66,7 +66,9 @@ fn edits_update_the_checksum_and_damage_breaks_it() {
     assert_eq!(fold(ones_sum(&packet.bytes()[..20])), 0xffff, "IP header checksum");
     packet.set_mark(mark::FAST_RETRANSMIT);
     packet.set_ack_number(0xdead_beef);
+    assert!(packet.set_window(0x1234));
     assert!(packet.checksum_ok());
+    assert_eq!(packet.tcp().map(|tcp| tcp.window), Some(0x1234));
     let again = Packet::from_bytes(1, packet.to_vec());
     assert_eq!(again.tcp(), packet.tcp());
     assert!(packet.damage_checksum());
