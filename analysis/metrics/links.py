@@ -16,6 +16,7 @@ from analysis.estimates import AT_LEAST_0
 from analysis.metrics.registry import metric
 from analysis.runs import KINDS, Kind, Line, Link, Unmeasured
 from analysis.statistics import variation
+from analysis.transports import has_segments
 
 # Use of capacity ---------------------------------------------------------------------------------------------
 
@@ -245,11 +246,12 @@ def _crosses(flow: CapturedFlow, line: CapturedLine) -> bool:
     bounds=AT_LEAST_0,
 )
 def data_goodput(line: CountedLine) -> float | None:
-    """Bytes that receivers got of the flows whose data cross the line, over the bytes of TCP data sent on it.
+    """Bytes that receivers got of the TCP flows whose data cross the line, over the bytes of TCP data sent on it.
 
-    In the whole run. Damaged packets count as sent; headers do not. None if no flow's data cross the line.
+    In the whole run. Damaged packets count as sent; headers do not. None if no such flow's data cross the line.
     """
-    crossing = [flow for flow in line.run.flows if line.name in line.run.data_paths[flow.name]]
+    paths, scenario = line.run.data_paths, line.run.scenario
+    crossing = [flow for flow in line.run.flows if line.name in paths[flow.name] and has_segments(scenario, flow.spec)]
     sent = float(line.bins["data_payload_bytes"])
     if not crossing or not sent:
         return None

@@ -174,8 +174,7 @@ def test_three_runs_that_cannot_tell_say_how_many_would(store: OpenResults) -> N
 def test_no_interval_leaves_what_a_metric_can_be(store: OpenResults) -> None:
     for name in NAMES:
         for row in store[name].means().filter(pl.col("low").is_not_null()).to_dicts():
-            # Goodput of data counts a probe's bytes, which are no data of TCP.
-            most = 1 if row["unit"] == "fraction" and row["metric"] != "data_goodput" else math.inf
+            most = 1 if row["unit"] == "fraction" else math.inf
             # A window may shrink.
             least = -math.inf if row["metric"].startswith("cwnd_growth") else min(0, *row["values"])
             assert least <= row["low"] <= row["mean"] <= row["high"] <= most, (name, row["metric"])

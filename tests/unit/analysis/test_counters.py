@@ -11,6 +11,7 @@ import pytest
 from analysis.captures import RunData
 from analysis.counters import CountedRun, FlowBins, LineBins
 from analysis.metrics import METRICS, ack_gap_mode, longest_gap_of_data, measure, utility_settling_time
+from analysis.metrics.links import data_goodput
 from analysis.metrics.window import cwnd_excursions
 from analysis.store.documents import Batch
 from experiments.engine.execution import Worker
@@ -90,6 +91,14 @@ def test_metrics_from_counters() -> None:
     assert rows.get(("data_goodput", "l/reverse")) is None  # no flow's data cross it
     assert rows["retransmissions_per_loss", ""] == 0.25
     assert rows["resent_twice_per_loss", ""] == 0.25
+
+
+def test_goodput_of_data_counts_no_bytes_of_a_probe() -> None:
+    flow = {"name": "f", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.5, "port": 5000}
+    run = counted(workload=[flow, flow | {"name": "ping", "kind": "probe", "port": 0}])
+    report = run.report.replace(flows={**run.report.flows, "ping": run.report.flows["f"]})
+    run = replace(run, flow_bins={"f": run.flow_bins["f"], "ping": run.flow_bins["f"]}, report=report)
+    assert data_goodput(run.lines[0]) == 1
 
 
 def on_the_link(run: CountedRun, every_s: float, forward: dict[str, Any], reverse: dict[str, Any]) -> CountedRun:
