@@ -9,6 +9,7 @@ import io
 import math
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -264,8 +265,21 @@ def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
         of.set_major_locator(MaxNLocator(integer=True))
     low, high = axis.range or fitted(axis, figure, name)
     axes.set(**{f"{name}lim": (low, high)})
+    if axis.log and not axis.ticks:
+        of.set_major_formatter(_decimals(high / low < 1000))
+        of.set_minor_formatter(_decimals(high / low < 1000))
     # A long title beside the axis would leave the sheet.
     axes.set(**{f"{name}label": axis.label if name == "x" else textwrap.fill(axis.label, MOST_LETTERS)})
+
+
+def _decimals(few: bool) -> Callable[[float, int], str]:
+    """Labels of a logarithmic axis: powers of ten as numbers, and if they are few, twice and five times them."""
+
+    def label(value: float, _: int) -> str:
+        first = f"{value:e}"[0]
+        return f"{value:g}" if first == "1" or (few and first in "25") else ""
+
+    return label
 
 
 def _named(figure: Figure) -> list[Series]:

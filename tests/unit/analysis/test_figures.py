@@ -229,6 +229,16 @@ def test_means_that_lie_far_apart_have_a_logarithmic_axis() -> None:
         assert figure.y.log
         assert "bars" not in [line.kind for line in figure.series]
         assert b"</svg>" in printed.rendered(figure, "svg")
+        sheet = printed.draw(figure)
+        sheet.draw_without_rendering()
+        labels = {label.get_text() for label in sheet.axes[0].get_yticklabels(which="both")}
+        assert {"0.001", "0.01", "0.1", "1"} <= labels
+        assert not any("$" in label for label in labels)
+    sheet = printed.draw(Figure(Axis("x", ""), Axis("Delay", "s", log=True, range=(0.08, 3)), ()))
+    sheet.draw_without_rendering()
+    shown = [label.get_text() for label in sheet.axes[0].get_yticklabels(which="both")]
+    assert {"0.1", "0.2", "0.5", "1", "2"} <= set(shown)
+    assert all(label.strip("0.") in {"", "1", "2", "5"} for label in shown)
 
 
 def test_conditions_choose_what_is_drawn() -> None:
