@@ -136,7 +136,9 @@ impl Leo {
                 change.errors = has_outage.then(|| vec![outage]);
                 self.line.change(at, port, &change).expect("every epoch within the spreads is possible");
                 if has_outage {
-                    let over = Change { errors: Some(declared.errors.clone()), ..change };
+                    // A policy that learns of a rate may begin anew, even if it had that rate before.
+                    let over =
+                        Change { rate_bps: None, delay_s: None, errors: Some(declared.errors.clone()), ..change };
                     self.line.change(at + self.options.outage_s, port, &over).expect("the link was built with them");
                 }
             }
@@ -179,6 +181,7 @@ mod tests {
     use backchannel_core::event::EventKind;
     use backchannel_core::packet::build::data;
     use serde_json::Value;
+    use std::sync::{Arc, Mutex};
 
     const RATE_BPS: f64 = 8e6;
 
@@ -286,6 +289,50 @@ mod tests {
         let arrivals: Vec<f64> = all.iter().filter(|(to, ..)| *to == 1).map(|(.., arrives)| *arrives).collect();
         let gaps: Vec<f64> = arrivals.windows(2).map(|pair| pair[1] - pair[0]).filter(|gap| *gap > 0.021).collect();
         assert!((59..=60).contains(&gaps.len()) && gaps.iter().all(|gap| (gap - 0.12).abs() < 1e-6), "{gaps:?}");
+    }
+
+    /// Notes its changes.
+    struct Spy(Arc<Mutex<Vec<(Time, Change)>>>);
+
+    impl Link for Spy {
+        fn submit(&mut self, _: Time, _: Port, _: Packet, _: &mut Events) {}
+        fn next_event(&self) -> Option<Time> {
+            None
+        }
+        fn poll(&mut self, _: Time, _: &mut Vec<Delivery>, _: &mut Events) {}
+        fn backlog(&self, _: Port) -> Option<Backlog> {
+            None
+        }
+        fn usage(&self, _: Port) -> Usage {
+            Usage::default()
+        }
+        fn change(&mut self, now: Time, _: Port, change: &Change) -> Result<(), Error> {
+            self.0.lock().expect("one thread").push((now, change.clone()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_end_of_an_outage_changes_nothing_but_the_errors() {
+        let direction: DirectionSpec = serde_json::from_value(json!({
+            "rate_bps": RATE_BPS as u64, "delay_s": 0.02, "queue": {"name": "droptail"},
+        }))
+        .expect("a direction");
+        let seen = Arc::default();
+        let mut link = Leo {
+            line: Box::new(Spy(Arc::clone(&seen))),
+            declared: [direction.clone(), direction],
+            options: Options::read(&CheckedOptions::check(&ENTRY, &Default::default()).expect("defaults")),
+            next_epoch: Time::from_seconds(5.0),
+            rng: rng::stream(1, "test"),
+        };
+        link.add_epochs(Time::from_seconds(6.0));
+        let changes = seen.lock().expect("one thread");
+        let [(begins, begun), (ends, ended), ..] = &changes[..] else { panic!("{changes:?}") };
+        assert_eq!((*begins, *ends), (Time::from_seconds(5.0), Time::from_seconds(5.05)));
+        assert!(begun.rate_bps.is_some() && begun.delay_s.is_some() && begun.errors.is_some());
+        assert_eq!((ended.rate_bps, ended.delay_s), (None, None));
+        assert_eq!(ended.errors.as_ref().map(Vec::len), Some(0));
     }
 
     #[test]
