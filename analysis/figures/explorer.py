@@ -441,9 +441,10 @@ def _with_shared_axes(panels: Sequence[Panel], kind: str) -> list[Panel]:
     joint = replace(panels[0].figure, series=shown)
     y = fitted(joint.y, joint, "y") if joint.y.range is None else joint.y.range
     x = None if kind == "effects" else joint.x.range or fitted(joint.x, joint, "x")
-    return [
-        replace(
-            panel, figure=replace(panel.figure, x=replace(panel.figure.x, range=x), y=replace(panel.figure.y, range=y))
-        )
-        for panel in panels
-    ]
+    labels = [label for series in shown if "label" in series.points.columns for label in series.points["label"]]
+    longest = max(labels, key=len, default="")
+
+    def shared(figure: Figure) -> Figure:
+        return replace(figure, x=replace(figure.x, range=x), y=replace(figure.y, range=y), longest_label=longest)
+
+    return [replace(panel, figure=shared(panel.figure)) for panel in panels]

@@ -151,6 +151,8 @@ class Figure:
     undrawn: tuple[Series, ...] = ()
     #: Upright lines across the figure: position and name.
     verticals: tuple[tuple[float, str], ...] = field(default=())
+    #: The longest label of a cell of the figures beside this one. Labels have room in all of them, or in none.
+    longest_label: str = ""
 
     @property
     def is_empty(self) -> bool:
@@ -189,6 +191,7 @@ class Figure:
             "notes": self.notes,
             "empty": self.empty,
             "verticals": self.verticals,
+            "longest_label": self.longest_label,
             "description": self.description(),
         }
 

@@ -104,15 +104,16 @@ const FigureSeries = (() => {
   // Width and height of a series' cells in pixels.
   const size = (u, one, canvas = false) => ["x", "y"].map((key) => Math.abs(u.valToPos(one.width, key, canvas) - u.valToPos(0, key, canvas)));
 
-  // The labels of cells, if all have room.
-  function labels(u, one, all) {
+  // The labels of cells, if all have room, those of the figures beside this one included.
+  function labels(u, one, figure) {
     if (one.kind !== "cells") return;
     const ratio = devicePixelRatio || 1;
     const [wide, high] = size(u, one, true);
     const ink = color(!one.hollow && one.colour[0] === "h" && Number(one.colour[1]) >= DARK_FROM ? "raised" : "ink");
     u.ctx.textAlign = "center";
     u.ctx.textBaseline = "middle";
-    const alike = all.filter((other) => other.kind === "cells" && other.hollow === one.hollow).flatMap((other) => other.label);
+    const ofKind = figure.series.filter((other) => other.kind === "cells" && other.hollow === one.hollow);
+    const alike = [...ofKind.flatMap((other) => other.label), figure.longest_label];
     // Smaller where there is less room.
     const font = [12, 10, 8.5].find((each) => {
       u.ctx.font = `${each * ratio}px system-ui, sans-serif`;

@@ -231,7 +231,7 @@ const Figures = (() => {
         setSelect: [(u) => select(chart, u)],
         drawSeries: [(u, index) => index && u.series[index].show && clipped(u, () => {
           intervals(u, chart.figure.series[index - 1]);
-          labels(u, chart.figure.series[index - 1], chart.figure.series);
+          labels(u, chart.figure.series[index - 1], chart.figure);
         })],
         draw: [(u) => clipped(u, () => verticals(u, chart.figure.verticals)), (u) => chart.options.onDraw?.(u)],
         ready: [(u) => gestures(chart, u), (u) => chart.options.onReady?.(u)],

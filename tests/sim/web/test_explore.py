@@ -102,6 +102,11 @@ def test_marks_have_the_numbers_of_their_cells(kind: str) -> None:
     assert marks >= 8
     # Panels that are read against each other have one scale.
     assert len({(panel.figure.y.label, panel.figure.y.range) for panel in view.panels}) == 1
+    # Cells have their labels in all panels, or in none.
+    drawn = [series.points for panel in view.panels for series in panel.figure.series]
+    letters = max((len(label) for points in drawn if "label" in points.columns for label in points["label"]), default=0)
+    assert {len(panel.figure.longest_label) for panel in view.panels} == {letters}
+    assert letters > 0 or kind != "heatmap"
     rates = [label for _, label in view.panels[0].figure.x.ticks]
     if kind in ("heatmap", "dots", "box"):
         assert rates == ["10 kbit/s", "20 kbit/s", "1 Mbit/s"], "by size"
