@@ -272,10 +272,10 @@ def _scale(axes: Axes, name: str, axis: Axis, figure: Figure) -> None:
     axes.set(**{f"{name}label": axis.label if name == "x" else textwrap.fill(axis.label, MOST_LETTERS)})
 
 
-def _decimals(few: bool) -> Callable[[float, int], str]:
+def _decimals(few: bool) -> Callable[[float, float], str]:
     """Labels of a logarithmic axis: powers of ten as numbers, and if they are few, twice and five times them."""
 
-    def label(value: float, _: int) -> str:
+    def label(value: float, _: float) -> str:
         first = f"{value:e}"[0]
         return f"{value:g}" if first == "1" or (few and first in "25") else ""
 
