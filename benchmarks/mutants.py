@@ -35,6 +35,8 @@ COPY = ROOT / ".cache/rust-mutants"
 #: Linux kills a test program of a mutant that computes for longer, many times what any needs. Time on the clock would
 #: count what other programs take, and kill mutants that no test finds.
 HANGS_CPU_S = 120
+#: A mutant whose tests take more memory would take the machine's.
+HANGS_BYTES = 4 << 30
 #: A mutant whose tests wait for longer hangs, too.
 HANGS_S = 1200
 #: Cargo builds incrementally, and links faster without debug information. `--tests` leaves out the examples in docs.
@@ -42,7 +44,9 @@ BUILD = {
     "CARGO_TARGET_DIR": str(ROOT / ".cache/mutants-target"),
     "CARGO_PROFILE_DEV_DEBUG": "0",
     "PROPTEST_CASES": "64",
-    f"CARGO_TARGET_{platform.machine().upper()}_UNKNOWN_LINUX_GNU_RUNNER": f"prlimit --cpu={HANGS_CPU_S}",
+    f"CARGO_TARGET_{platform.machine().upper()}_UNKNOWN_LINUX_GNU_RUNNER": (
+        f"prlimit --cpu={HANGS_CPU_S} --as={HANGS_BYTES}"
+    ),
 }
 PACKAGES = ("core", "links", "policies", "middleboxes", "stacks", "simulator", "traces")
 #: cargo-mutants: all killed, some survived, some timed out. Others are errors.
