@@ -12,7 +12,6 @@ import polars as pl
 from analysis import slices
 from analysis.captures import DATA, PURE_ACK, CapturedFlow, CapturedLine, MissingCapture, is_a, run_of, step_mean
 from analysis.counters import CountedLine, CountedLink
-from analysis.estimates import AT_LEAST_0
 from analysis.metrics.registry import metric
 from analysis.runs import KINDS, Kind, Line, Link, Unmeasured
 from analysis.statistics import variation
@@ -243,7 +242,6 @@ def _crosses(flow: CapturedFlow, line: CapturedLine) -> bool:
     "ton IV-A: the transfer's bytes over bytes sent",
     detail=True,
     better="more",
-    bounds=AT_LEAST_0,
 )
 def data_goodput(line: CountedLine) -> float | None:
     """Bytes that receivers got of the TCP flows whose data cross the line, over the bytes of TCP data sent on it.

@@ -173,7 +173,7 @@ def test_policies_are_compared_on_the_same_seeds(results: Path, tmp_path: Path) 
     for words, said in (
         (("--baseline", "red"), "unknown value of network.reverse.queue.policy 'red'"),
         (("--field", "rate"), "unknown swept field 'rate'"), (("--metric", "x"), "unknown metric 'x'"),
-        (("--metric", "video_stalls"), "unknown metric of this"),
+        (("--metric", "video_stalls"), "no run of this campaign has a value of video_stalls"),
     ):  # fmt: skip
         status, _, err = called("compare", "small", *words, "--results", results)
         assert (status, said in err) == (2, True), err
