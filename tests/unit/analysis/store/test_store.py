@@ -570,8 +570,10 @@ def test_a_result_keeps_its_files_if_its_replacement_is_killed_before_the_row(tm
         assert list((tmp_path / "results/incoming").iterdir()) == []
 
 
-def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id_now(store: Store) -> None:
-    other = opened(store.folder.parent)
+def test_a_folder_is_abandoned_when_its_store_is_gone_whoever_has_the_process_id_now(
+    store: Store, tmp_path: Path
+) -> None:
+    other = opened(tmp_path)
     theirs = other.staging_folder("r01")
     store.sweep()
     assert theirs.exists()
