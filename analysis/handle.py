@@ -36,7 +36,7 @@ from analysis.figures import registry as figures
 from analysis.figures.model import Figure
 from analysis.figures.run import TIME
 from analysis.measuring import Changes, measure_again, new_names
-from analysis.metrics.registry import METRICS, catalogue, estimate
+from analysis.metrics.registry import METRICS, catalogue, estimate, refusals
 from analysis.question import Asked, Question, of_stored
 from analysis.records import record_file
 from analysis.registry import calling
@@ -675,9 +675,9 @@ def lacks_metric(campaign: StoredCampaign, name: str, existing: Collection[str])
     if name not in METRICS:
         return unknown("metric of this campaign", name, existing)
     rows = (campaign.store.run(run_id) for run_id in campaign.run_ids)
-    stated = (sentence.partition(": ") for row in rows if row for sentence in row.documents.manifest.unmeasured)
+    stated = refusals(sentence for row in rows if row for sentence in row.documents.manifest.unmeasured)
     none = "nothing happened that it measures, or it is newer than the runs"
-    reason = next((reason for names, _, reason in stated if name in names.split(", ")), none)
+    reason = next((reason for names, reason in stated if name in names), none)
     again = f"'./backchannel measure {campaign.row.name} --metric {name}' computes it from the stored captures"
     return AnalysisError(f"no run of this campaign has a value of {name}: {reason}; {again}")
 

@@ -14,6 +14,7 @@ from analysis import outputs
 from analysis.captures import RunData
 from analysis.counters import CountedRun
 from analysis.metrics import METRICS, Measured, measure
+from analysis.metrics.registry import is_added, refusals, refusals_of
 from analysis.results import MetricValue
 from analysis.runs import RunView
 from analysis.store import PendingRun, Store
@@ -83,7 +84,7 @@ def measure_again(store: Store, row: RunRow, names: Collection[str] | None, by: 
         changes.without += 1
         return
     measured = measure_files(source, row.documents.scenario, row.documents.report, names)
-    for sentence in measured.unmeasured_of_plugins:
+    for sentence in refusals_of(measured.unmeasured, is_added):
         changes.unmeasured[sentence] = changes.unmeasured.get(sentence, 0) + 1
     before = {(value.name, value.subject): value.value for value in row.metrics if names is None or value.name in names}
     # The store has no others.
@@ -116,19 +117,14 @@ def _manifest(row: RunRow, measured: Measured, names: Collection[str] | None, by
     manifest = row.documents.manifest
     again = MeasuredAgain(**by.complete(), at=time.time(), metrics=tuple(names or ()))
     earlier = () if names is None else manifest.measured_again
-    others = [] if names is None else _without(manifest.unmeasured, {name for name, _ in measured.values})
+    # Not of metrics that have a value now.
+    have = {name for name, _ in measured.values}
+    others = [] if names is None else refusals_of(manifest.unmeasured, lambda name: name not in have)
     unmeasured = dict.fromkeys([*others, *measured.unmeasured])
     changed = manifest.replace(unmeasured=tuple(unmeasured), measured_again=(*earlier, again))
     if plugins := METRICS.plugins():
         changed = changed.replace(plugins=tuple(plugins))
     return changed.as_json()
-
-
-def _without(unmeasured: Collection[str], measured: Collection[str]) -> list[str]:
-    """The sentences of a manifest without the metrics that have a value now."""
-    parts = [sentence.partition(": ") for sentence in unmeasured]
-    kept = [([name for name in names.split(", ") if name not in measured], reason) for names, _, reason in parts]
-    return [f"{', '.join(names)}: {reason}" for names, reason in kept if names]
 
 
 def _link(source: str, target: str) -> str:
@@ -146,6 +142,6 @@ def new_names(rows: Collection[RunRow]) -> list[str]:
     """The metrics of which none of the runs has a value, and of which none says why."""
     measured_names = {value.name for row in rows for value in row.metrics}
     for row in rows:
-        for sentence in row.documents.manifest.unmeasured:
-            measured_names.update(sentence.partition(": ")[0].split(", "))
+        for names, _ in refusals(row.documents.manifest.unmeasured):
+            measured_names.update(names)
     return [name for name in METRICS if name not in measured_names]

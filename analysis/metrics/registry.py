@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
@@ -79,13 +79,24 @@ class Measured:
     @property
     def unmeasured(self) -> list[str]:
         """The refusals as sentences."""
-        return [f"{', '.join(names)}: {reason}" for reason, names in self.refused.items()]
+        return [_sentence(names, reason) for reason, names in self.refused.items()]
 
-    @property
-    def unmeasured_of_plugins(self) -> list[str]:
-        """The same for metrics of packages outside the checkout."""
-        own = {reason: [name for name in names if is_added(name)] for reason, names in self.refused.items()}
-        return Measured(refused={reason: names for reason, names in own.items() if names}).unmeasured
+
+def _sentence(names: Sequence[str], reason: str) -> str:
+    return f"{', '.join(names)}: {reason}"
+
+
+def refusals(unmeasured: Iterable[str]) -> Iterator[tuple[list[str], str]]:
+    """Metrics and reason of each sentence of `Measured.unmeasured`, which manifests keep."""
+    for sentence in unmeasured:
+        names, _, reason = sentence.partition(": ")
+        yield names.split(", "), reason
+
+
+def refusals_of(unmeasured: Iterable[str], wanted: Callable[[str], bool]) -> list[str]:
+    """The sentences about the metrics that are wanted, without the others."""
+    kept = (([name for name in names if wanted(name)], reason) for names, reason in refusals(unmeasured))
+    return [_sentence(names, reason) for names, reason in kept if names]
 
 
 #: Every metric, in the order in which metrics are shown.

@@ -273,16 +273,14 @@ def _print_plan(plan: Plan, missing: Sequence[Run], done: set[str], expected: Fo
 def _reasons(plan: Plan, store: Store) -> list[str]:
     """Why metrics of packages outside the checkout have no value, as the manifests of the runs state."""
     from analysis.metrics import METRICS
-    from analysis.metrics.registry import is_added
+    from analysis.metrics.registry import is_added, refusals_of
 
     if not METRICS.plugins():
         return []
     rows = filter(None, map(store.run, dict.fromkeys(run.id for run in plan.members)))
     counts: Counter[str] = Counter()
-    for sentence in (sentence for row in rows for sentence in row.documents.manifest.unmeasured):
-        names, _, reason = sentence.partition(": ")
-        if added := [name for name in names.split(", ") if is_added(name)]:
-            counts[f"{', '.join(added)}: {reason}"] += 1
+    for row in rows:
+        counts.update(refusals_of(row.documents.manifest.unmeasured, is_added))
     return reasons_of(counts)
 
 
