@@ -10,6 +10,7 @@ import binascii
 import itertools
 import lzma
 import re
+from collections.abc import Mapping
 
 #: Size limit of files that a campaign names, because scenarios contain them.
 MAX_FILE_BYTES = 8 * 1024 * 1024
@@ -43,11 +44,16 @@ def included(text: str) -> dict[str, str]:
     return {name: "\n".join(lines).strip("\n") + "\n" for name, lines in bodies.items()}
 
 
-def attach(text: str, name: str, body: str) -> str:
-    """A campaign's text with a file attached, compressed."""
-    data = base64.b64encode(lzma.compress(body.encode())).decode()
-    lines = "".join(f"# {data[at : at + _WIDTH]}\n" for at in range(0, len(data), _WIDTH))
-    return f"{text.rstrip()}\n\n# {name}{_PACKED_HEAD}\n{lines}"
+def attach(text: str, bodies: Mapping[str, str]) -> str:
+    """A campaign's text with files attached, compressed. A name that the text has already keeps its file."""
+    there = set(text.splitlines())
+    for name, body in bodies.items():
+        head = f"# {name}{_PACKED_HEAD}"
+        if head not in there:
+            data = base64.b64encode(lzma.compress(body.encode())).decode()
+            lines = "".join(f"# {data[at : at + _WIDTH]}\n" for at in range(0, len(data), _WIDTH))
+            text = f"{text.rstrip()}\n\n{head}\n{lines}"
+    return text
 
 
 def body_of(text: str, name: str) -> str | None:

@@ -15,7 +15,7 @@ from analysis.metrics.registry import estimate
 from analysis.results import by_point
 from experiments.cards import verdicts
 from experiments.cards.criteria import TESTED, Case
-from experiments.language import campaign, own_code, registry, source
+from experiments.language import campaign, registry, source
 from experiments.language.backends import Backend
 from experiments.language.mechanisms import FROM
 from testbed import own_crates, own_nodes
@@ -123,7 +123,7 @@ def planned(case: Case, sender: Sender) -> PlannedCase:
         # One option after another: a case keeps those that it sets, such as the receive buffer.
         words = [f"workload.{flow}.stack.{name}={_word(value)}" for flow in flows for name, value in stack.items()]
         crate = sender.crate if FROM in stack else None
-        own = file if crate is None else own_code.with_crate(file, str(stack[FROM]), crate)
+        own = file if crate is None else file.holding({str(stack[FROM]): crate.text})
         return campaign.expand(own, [f"backend={sender.backend}", *words])
 
     return PlannedCase(case, plan(sender.tested), plan(STANDARDS[sender.backend][sender.standard]))

@@ -7,7 +7,7 @@ loses its options.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,10 @@ class Source:
         if body is not None:
             return body
         return files.no_file(name) if self.folder is None else files.read_path(self.folder / name)
+
+    def holding(self, bodies: Mapping[str, str]) -> Source:
+        """It with files attached to its text, so that the text is complete without the folder."""
+        return replace(self, text=attached.attach(self.text, bodies))
 
     def place(self, path: FieldPath) -> FileLine:
         """File and line of a value, or of the innermost mapping or list around it that a file contains."""

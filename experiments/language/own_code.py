@@ -1,13 +1,9 @@
-"""Crates of the user's that a campaign file names by their folders (`from: ./mine`).
-
-Their sources are attached to the file's text.
-"""
+"""Crates of the user's that a campaign file names by their folders (`from: ./mine`), or has attached to its text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,46 +24,35 @@ def attached_crates(source: Source) -> Iterator[tuple[str, Crate]]:
         BadRequest: attached sources are damaged.
     """
     for folder in dict.fromkeys(folder for _, folder in _folders(source.values, ())):
-        if (body := attached.body_of(source.text, folder)) is not None:
-            yield folder, own_crates.from_text(body, folder)
+        if (crate := _attached(source, folder)) is not None:
+            yield folder, crate
 
 
-def with_crates(source: Source, trust_code: bool) -> Source:
-    """Attaches the crates that a file names to its text, and lets this process use a node with them.
+def crates(source: Source, trust_code: bool) -> dict[str, Crate]:
+    """The crates that a file names, by the names that it has for them. Builds nothing.
 
     Args:
         source: the file.
-        trust_code: whether sources that came attached to the file may be built.
+        trust_code: whether sources that are attached to the file may be built.
 
     Raises:
         CampaignError: a crate cannot be read, or its code came with the file and is not trusted.
-        TestbedError: as testbed.own_nodes.use.
     """
-    text, crates = source.text, []
+    found: dict[str, Crate] = {}
     for path, name in _folders(source.values, ()):
         try:
-            body = attached.body_of(text, name)
-            if body is None:
+            crate = _attached(source, name)
+            if crate is None:
                 crate = own_crates.read((source.folder or Path()) / name, own_nodes.lockfile())
-                text = attached.attach(text, name, crate.text)
-            else:
-                crate = own_crates.from_text(body, name)
-                came_along = attached.body_of(source.text, name) is not None
-                if came_along and not trust_code and own_nodes.lack([crate.used]):
-                    raise ValueError(
-                        f"the code of {name} came with this file. It would be compiled and run with your rights. Read "
-                        "it first: './backchannel unpack FILE' writes it to a folder. 'run --trust-code' builds it"
-                    )
+            elif not trust_code and own_nodes.lack([crate.used]):
+                raise ValueError(
+                    f"the code of {name} came with this file. It would be compiled and run with your rights. Read "
+                    "it first: './backchannel unpack FILE' writes it to a folder. 'run --trust-code' builds it"
+                )
         except (ValueError, BadRequest) as error:
             raise CampaignError(source.name, [source.problem(path, str(error))]) from None
-        crates.append(crate)
-    own_nodes.use(crates)
-    return replace(source, text=text)
-
-
-def with_crate(source: Source, folder: str, crate: Crate) -> Source:
-    """The source with the crate of a folder attached, so that an override of one of its fields may name the folder."""
-    return replace(source, text=attached.attach(source.text, folder, crate.text))
+        found[name] = crate
+    return found
 
 
 def with_crates_in_use(text: str) -> str:
@@ -76,10 +61,14 @@ def with_crates_in_use(text: str) -> str:
     """
     for crate in own_nodes.in_use():
         named = rf"""\bfrom['"]?:\s*['"]?(\.{{0,2}}/(?:[^\s,}}'"]+/)?{re.escape(crate.name)})(?=[\s,}}'"]|$)"""
-        for folder in dict.fromkeys(re.findall(named, text)):
-            if attached.body_of(text, folder) is None:
-                text = attached.attach(text, folder, crate.text)
+        text = attached.attach(text, dict.fromkeys(re.findall(named, text), crate.text))
     return text
+
+
+def _attached(source: Source, folder: str) -> Crate | None:
+    """The crate whose sources a campaign file has attached for a folder."""
+    body = attached.body_of(source.text, folder)
+    return None if body is None else own_crates.from_text(body, folder)
 
 
 def _folders(value: Any, path: FieldPath) -> Iterator[tuple[FieldPath, str]]:

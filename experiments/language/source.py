@@ -14,12 +14,12 @@ from typing import Any
 
 from analysis import attached
 from analysis.declared import INCLUDE
-from experiments.language import files, renamed, yaml_text
+from experiments.language import files, own_code, renamed, yaml_text
 from experiments.language.located import FileLine, Source, merge
-from experiments.language.own_code import with_crates
 from experiments.language.problems import CampaignError, Problem
 from experiments.language.sections import with_defaults
 from experiments.language.yaml_text import FieldPath
+from testbed import own_nodes
 from testbed.errors import no_file
 
 #: Maximum depth of includes.
@@ -42,7 +42,15 @@ def read(path: Path, trust_code: bool = False) -> Source:
         CampaignError: a file cannot be read, is invalid YAML, or is not a mapping.
         TestbedError: as testbed.own_nodes.use.
     """
-    return with_defaults(with_crates(_with_traces(read_file(path)), trust_code))
+    source = read_file(path)
+    crates = own_code.crates(source, trust_code)
+    own_nodes.use(crates.values())
+    bodies: dict[str, str] = {}
+    for name in sorted(set(_files(source.values, ""))):
+        # Validation of the field that names a file reports an unreadable one.
+        with contextlib.suppress(ValueError):
+            bodies[name] = source.file(name)
+    return with_defaults(source.holding(bodies | {name: crate.text for name, crate in crates.items()}))
 
 
 def parse(name: str, text: str) -> Source:
@@ -132,25 +140,14 @@ def _with_includes(name: str, text: str, include: Include, ancestors: tuple[str,
     return Source(including.name, text, values, places, notes=(*notes, *including.notes))
 
 
-def _with_traces(source: Source) -> Source:
-    """Attaches traces and programs' files to the text that names them, so that it is complete without its folder."""
-    text = source.text
-    for name in sorted(set(_traces(source.values, ""))):
-        if attached.body_of(text, name) is None:
-            # Validation of the field that names the trace reports an unreadable file.
-            with contextlib.suppress(ValueError):
-                text = attached.attach(text, name, source.file(name))
-    return replace(source, text=text)
-
-
-def _traces(value: Any, field: str) -> Iterator[str]:
+def _files(value: Any, field: str) -> Iterator[str]:
     """Names of all traces and programs' files in a file. A sweep names fields with dots and holds lists of names."""
     if isinstance(value, dict):
         for key, item in value.items():
-            yield from _traces(item, key)
+            yield from _files(item, key)
     elif isinstance(value, list):
         for item in value:
-            yield from _traces(item, field)
+            yield from _files(item, field)
     elif isinstance(value, str) and field.rpartition(".")[2] in (TRACE, FILES):
         yield value
 

@@ -133,7 +133,7 @@ def test_traces_are_attached_to_the_text(tmp_path: Path) -> None:
     for wrong, reason in ((plan.text[:-60], "incomplete|damaged"), (spoilt, "damaged")):
         with pytest.raises(ValueError, match=reason):
             [attached.body_of(wrong, name) for name in ("air.down", "air.up", "loss")]
-    endless = attached.attach("name: a", "big", "1\n" * attached.MAX_FILE_BYTES)
+    endless = attached.attach("name: a", {"big": "1\n" * attached.MAX_FILE_BYTES})
     with pytest.raises(ValueError, match="larger than 8 MiB"):
         attached.body_of(endless, "big")
 
