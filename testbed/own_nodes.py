@@ -1,7 +1,7 @@
 """Nodes with mechanisms of the user's crates, built once in the user's cache, and which of them this process uses.
 
-The workspace of a build lies in a scratch folder outside the repository. All builds share one folder of objects, so
-that a further one compiles a crate and links.
+The workspace of a build lies in a scratch folder: the checkout's own, by links, with more members. Cargo names objects
+by their paths below a workspace, so that those of the checkout's node serve, and a build compiles the crates and links.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -26,21 +27,16 @@ from testbed.scenario import CrateUsed, lacking
 #: Folders of the sources of a node.
 FOLDERS = ("agents", "analysis", "testbed")
 BINARY = "backchannel-node"
-#: Free space that the first build needs.
+#: The package, and the program, of a node with crates.
+OWN_NODE = "own-node"
+#: Free space that a build needs where nothing is compiled.
 ROOM_BYTES = 2 << 30
-#: Seconds that the first build takes on the reference machine, for the note before it.
+#: Seconds that a build takes there on the reference machine, for the note before it.
 FIRST_S = 180
 #: Lines of the compiler that a message has.
 MOST_LINES = 60
-#: Packages of a node by their optimisation, where it is not the highest: none of them works while packets do.
-OPTIMISED_LESS = {
-    0: ("chrono", "clap_builder", "num-bigint", "rustls", "rustls-webpki", "schemars"),
-    1: ("backchannel-audit", "backchannel-laws", "backchannel-node", "parquet"),
-}
-#: A node of one crate is linked often and run for seconds, so that it is not optimised across crates.
-PROFILE = "[profile.release.package]\n" + "".join(
-    f"{name}.opt-level = {level}\n" for level, names in OPTIMISED_LESS.items() for name in names
-)
+#: How the list of its members begins in the checkout's manifest.
+_MEMBERS = "members = ["
 
 Say = Callable[[str], None]
 
@@ -98,27 +94,28 @@ def build(crates: Sequence[Crate], report: Say) -> Path:
     """
     crates = sorted(crates, key=lambda crate: crate.name)
     place = build_cache.place("nodes")
-    sources = _sources()
-    digest = hashlib.sha256("\n".join([sources, PROFILE, *(crate.sha256 for crate in crates)]).encode())
+    digest = hashlib.sha256("\n".join([_sources(), *(crate.sha256 for crate in crates)]).encode())
     folder = place / digest.hexdigest()[:16]
     names = " and ".join(crate.name for crate in crates)
 
     def make(scratch: Path) -> None:
-        target = place / "target"
-        # Cargo compiles Backchannel's crates anew for another checkout, and after a change of them.
-        compiled = target / f"compiled-{hashlib.sha256(f'{ROOT} {sources}'.encode()).hexdigest()[:16]}"
+        # Objects of a checkout of somebody else's are there to be read only.
+        target = ROOT / "target"
+        if not os.access(target / "release", os.W_OK):
+            target = place / "target"
+        compiled = any((target / "release/deps").glob("libbackchannel_node-*.rlib"))
         once = f"once, about {FIRST_S // 60} min; seconds for further ones"
-        about = "some seconds" if compiled.exists() else once
-        report(f"building a node with {names}: {about}")
+        report(f"building a node with {names}: {'some seconds' if compiled else once}")
         workspace = scratch / "workspace"
         _write(workspace, crates)
         log = place / "build.log"
         log.write_bytes(b"")
-        _cargo(workspace, target, log, {crate.name: crate for crate in crates})
-        compiled.touch()
         built = scratch / build_cache.BUILT
-        shutil.copy2(target / "release" / BINARY, built / BINARY)
-        shutil.copytree(workspace, built / "sources")
+        # Others, with a cache of their own, may build in the same checkout.
+        with build_cache.locked(target, f"lock-{OWN_NODE}"):
+            _cargo(workspace, target, log, {crate.name: crate for crate in crates})
+            shutil.copy2(target / "release" / OWN_NODE, built / BINARY)
+        shutil.copytree(workspace / OWN_NODE, built / "sources")
         _try(built / BINARY, names)
 
     # One lock for all: they share the folder of objects.
@@ -151,26 +148,30 @@ def _sources() -> str:
 
 
 def _write(workspace: Path, crates: Sequence[Crate]) -> None:
-    """The workspace of a node with these crates."""
+    """The checkout's workspace with a node that has these crates."""
+    node = workspace / OWN_NODE
     for crate in crates:
-        for name, text in {**crate.files, MANIFEST: manifest_for(crate, str(ROOT))}.items():
-            path = workspace / crate.name / name
+        for name, text in {**crate.files, MANIFEST: manifest_for(crate, "../..")}.items():
+            path = node / crate.name / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+    (node / "src").mkdir(parents=True)
     dependencies = "".join(f'{crate.name} = {{ path = "{crate.name}" }}\n' for crate in crates)
-    node = f"backchannel-node = {{ path = {json.dumps(str(ROOT / 'agents/node'))} }}\n"
-    (workspace / "src").mkdir(parents=True)
-    (workspace / MANIFEST).write_text(
-        '[package]\nname = "own-node"\nversion = "0.0.0"\nedition = "2021"\n\n'
-        f'[[bin]]\nname = "{BINARY}"\npath = "src/main.rs"\n\n'
-        f"[dependencies]\n{node}{dependencies}\n[workspace]\n\n{PROFILE}"
+    (node / MANIFEST).write_text(
+        f'[package]\nname = "{OWN_NODE}"\nversion = "0.0.0"\nedition = "2021"\n\n'
+        f'[dependencies]\nbackchannel-node = {{ path = "../agents/node" }}\n{dependencies}'
     )
+    ours = (ROOT / MANIFEST).read_text(encoding="utf-8")
+    for folder in {Path(member).parts[0] for member in tomllib.loads(ours)["workspace"]["members"]}:
+        (workspace / folder).symlink_to(ROOT / folder)
+    # The crates are members, because the node depends on their paths.
+    (workspace / MANIFEST).write_text(ours.replace(_MEMBERS, f'{_MEMBERS}"{OWN_NODE}", ', 1), encoding="utf-8")
     entries = "".join(
         f"        Crate {{ name: {json.dumps(crate.name)}, version: {json.dumps(crate.version)}, "
         f'sha256: "{crate.sha256}", register: {crate.module}::register }},\n'
         for crate in crates
     )
-    (workspace / "src/main.rs").write_text(
+    (node / "src/main.rs").write_text(
         "use backchannel_node::{Crate, Registry};\n\n"
         "fn main() -> std::process::ExitCode {\n"
         f"    backchannel_node::main_with(Registry::builtin(), &[\n{entries}    ])\n}}\n"
@@ -185,7 +186,8 @@ def _cargo(workspace: Path, target: Path, log: Path, crates: Mapping[str, Crate]
         raise Unavailable(
             "building a node with a crate of yours needs cargo, Rust's build program; './backchannel build' installs it"
         )
-    words = [program, "build", "--release", "--quiet", "--color=never", "--target-dir", str(target)]
+    words = [program, "build", "--release", "--quiet", "--color=never", "--package", OWN_NODE]
+    words += ["--target-dir", str(target)]
     try:
         build_cache.logged(words, log, cwd=workspace)
     except TestbedError:

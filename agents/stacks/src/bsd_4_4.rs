@@ -31,6 +31,7 @@ impl Connection {
     }
 
     /// With acks by space, one is due for the room that the application has made.
+    #[inline]
     pub(crate) fn acknowledge_room(&mut self) {
         self.receiver.ack_now |= self.sender.era.acks_by_space && self.window_update_is_due();
     }

@@ -197,6 +197,7 @@ impl Connection {
     }
 
     /// The window that an ack sent now offers: the room, as far as its field holds it.
+    #[inline]
     pub(crate) fn window_to_offer(&self) -> u64 {
         (self.receiver.window_size() >> self.handshake.window_shift).min(65_535) << self.handshake.window_shift
     }
@@ -303,6 +304,7 @@ impl Transport for Connection {
         self.next_packet(now)
     }
 
+    #[inline]
     fn next_timeout(&self) -> Option<Time> {
         self.timers.next_timeout()
     }
@@ -322,6 +324,7 @@ impl Transport for Connection {
         }
     }
 
+    #[inline]
     fn read(&mut self) -> Drain<'_, Chunk> {
         self.arrived.drain(..)
     }

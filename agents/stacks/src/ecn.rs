@@ -153,6 +153,7 @@ impl Ecn {
     }
 
     /// Bytes of an ack's options that SACK blocks leave to the option of Accurate ECN.
+    #[inline]
     pub fn reserved_option_bytes(&self) -> u32 {
         self.accurate.bytes.as_ref().filter(|_| self.sends_option()).map_or(0, ByteCounts::reserved)
     }

@@ -190,6 +190,7 @@ macro_rules! extensions {
                 false $(|| self.$file.ends_repair())*
             }
 
+            #[inline]
             fn window_increase(&self, segment: &Segment, mss: u32) -> Option<f64> {
                 if self.any { None $(.or_else(|| self.$file.window_increase(segment, mss)))* } else { None }
             }

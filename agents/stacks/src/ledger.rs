@@ -241,6 +241,7 @@ impl Ledger {
     }
 
     /// The first lost record, by sequence number.
+    #[inline]
     pub fn first_lost(&self) -> Option<&SentRecord> {
         self.records.get(self.lost_starts.first()?)
     }

@@ -166,6 +166,7 @@ impl Connection {
     }
 
     /// Numbers a packet and counts it.
+    #[inline]
     pub(crate) fn packet(&mut self, segment: &Segment, data: &[u8]) -> Packet {
         self.counts.sent += 1;
         self.last_packet += 1;

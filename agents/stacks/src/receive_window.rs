@@ -25,6 +25,7 @@ impl ReceiveWindow {
     }
 
     /// RCV.WND: bytes that may still arrive from `next` on.
+    #[inline]
     pub fn size(&self, next: Offset) -> u64 {
         self.buffer.saturating_sub(self.unread + self.held).max(self.edge.since(next))
     }
@@ -35,6 +36,7 @@ impl ReceiveWindow {
     }
 
     /// An ack of `next` offers `window` bytes.
+    #[inline]
     pub fn on_offer(&mut self, next: Offset, window: u64) {
         self.edge = self.edge.max(next + window);
     }

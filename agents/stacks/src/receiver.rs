@@ -94,6 +94,7 @@ impl Receiver {
     }
 
     /// RCV.WND: bytes that may still arrive.
+    #[inline]
     pub fn window_size(&self) -> u64 {
         self.window.size(self.next)
     }
@@ -104,6 +105,7 @@ impl Receiver {
     }
 
     /// An ack that offers `window` bytes is sent.
+    #[inline]
     pub fn on_ack_sent(&mut self, window: u64, timers: &mut TimerTable) {
         self.window.on_offer(self.next, window);
         self.last_acked = self.next;

@@ -119,6 +119,7 @@ impl RttEstimator {
     }
 
     /// A segment that ends before `end` is sent for the first time. Without timestamps one segment is timed at a time.
+    #[inline]
     pub fn on_first_transmission(&mut self, end: Offset, now: Time) {
         self.timed.get_or_insert((end, now));
     }

@@ -58,6 +58,7 @@ impl Scoreboard {
     }
 
     /// The range that holds `at`, or ends there.
+    #[inline]
     pub fn range_of(&self, at: Offset) -> Option<(Offset, Offset)> {
         self.held.range(..=at).next_back().map(|(&start, &end)| (start, end)).filter(|&(_, end)| end >= at)
     }

@@ -66,11 +66,13 @@ impl Offset {
     pub const MAX: Offset = Offset(i64::MAX);
 
     /// Bytes from `earlier` to this position; 0 when `earlier` is ahead.
+    #[inline]
     pub fn since(self, earlier: Offset) -> u64 {
         (self.0 - earlier.0).max(0) as u64
     }
 
     /// Bytes of application data before this position.
+    #[inline]
     pub fn data_bytes(self) -> u64 {
         self.since(Offset::FIRST_BYTE)
     }

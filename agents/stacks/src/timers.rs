@@ -60,6 +60,7 @@ impl TimerTable {
     }
 
     /// The deadline of a timer.
+    #[inline]
     pub fn deadline(&self, timer: Timer) -> Option<Time> {
         Some(self.0[timer as usize]).filter(|at| *at < Time::MAX)
     }
@@ -79,6 +80,7 @@ impl TimerTable {
     }
 
     /// The earliest deadline.
+    #[inline]
     pub fn next_timeout(&self) -> Option<Time> {
         let earliest = self.0.iter().fold(Time::MAX, |earliest, at| earliest.min(*at));
         Some(earliest).filter(|at| *at < Time::MAX)

@@ -30,6 +30,7 @@ impl Timestamps {
 
     /// The option of a segment that is sent now: value and echo. The value is never 0, because an echoed 0 means
     /// "none".
+    #[inline]
     pub fn option(&self, now: Time) -> (u32, u32) {
         (self.value(now), self.recent)
     }

@@ -24,6 +24,7 @@ impl Default for WindowUse {
 impl WindowUse {
     /// A segment was sent: `una` is not acknowledged, `end` is one beyond what was sent, and `is_full` says that no
     /// further segment fits the window.
+    #[inline]
     pub fn on_transmit(&mut self, una: Offset, end: Offset, is_full: bool) {
         let outstanding = end.since(una);
         if una >= self.until || is_full || (!self.was_full && outstanding > self.most) {

@@ -98,6 +98,7 @@ impl Segment {
     }
 
     /// Bytes that the options take which segments carry after the SYN, without SACK blocks, padding included.
+    #[inline]
     pub fn option_bytes(&self) -> u32 {
         let bytes = |present: bool, bytes: u32| if present { bytes } else { 0 };
         bytes(self.timestamps.is_some(), TIMESTAMP_OPTION)
@@ -108,6 +109,7 @@ impl Segment {
     }
 
     /// Bytes that the SACK blocks take, padding included.
+    #[inline]
     pub fn sack_bytes(&self) -> u32 {
         if self.sack.is_empty() {
             0

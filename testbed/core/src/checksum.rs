@@ -2,6 +2,7 @@
 
 /// Sum of big-endian 16-bit words, an odd byte padded with zero; not folded. Words are added in pairs, as 32-bit
 /// numbers, which folds to the same.
+#[inline]
 pub fn ones_sum(bytes: &[u8]) -> u64 {
     let (pairs, rest) = bytes.as_chunks::<4>();
     let mut last = [0; 4];

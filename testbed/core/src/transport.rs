@@ -34,6 +34,7 @@ impl Chunk {
     }
 
     /// Drops the first `n` bytes; it has at least so many.
+    #[inline]
     pub fn skip(&mut self, n: u64) {
         let stored = n.min(self.bytes.len() as u64);
         self.bytes.drain(..stored as usize);

@@ -15,6 +15,7 @@ import pytest
 
 from experiments.new_parts import CRATES
 from testbed import build_cache
+from testbed.node_binary import ROOT
 from tests.conftest import backchannel
 from web.app import create_app
 
@@ -96,7 +97,11 @@ def no_cargo(tmp_path: Path) -> Path:
 
 def test_one_node_has_every_crate_that_a_campaign_names(folder: Path, tmp_path: Path) -> None:
     campaign, results = folder / "together.yaml", tmp_path / "results"
+    objects = {path: path.stat().st_mtime_ns for path in (ROOT / "target/release/deps").glob("libbackchannel_*.rlib")}
     first = ids(campaign, results)
+    # The checkout's objects served: none was compiled again, or beside them.
+    assert objects == {path: path.stat().st_mtime_ns for path in objects}
+    assert objects.keys() == set((ROOT / "target/release/deps").glob("libbackchannel_*.rlib"))
     crates = manifest(results, first["own"])["crates"]
     assert isinstance(crates, list)
     assert [(crate["name"], crate["version"]) for crate in crates] == [

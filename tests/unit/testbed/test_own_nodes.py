@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,9 +132,3 @@ def test_a_worker_without_sources_takes_the_copied_node(tmp_path: Path, monkeypa
     own_nodes.use([crate])
     assert own_nodes.in_use() == (crate,)
     assert node_binary.path() == copied
-
-
-def test_packages_that_are_optimised_less_are_packages_of_a_node() -> None:
-    """Cargo only warns of others, and compiles what they were for as before."""
-    packages = {package["name"] for package in tomllib.loads(own_nodes.lockfile())["package"]}
-    assert packages.issuperset(name for names in own_nodes.OPTIMISED_LESS.values() for name in names)

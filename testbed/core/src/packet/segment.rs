@@ -34,6 +34,7 @@ impl TcpOverIpv4<'_> {
     ///
     /// # Panics
     /// There are more data than the payload has: a defect of the caller.
+    #[inline]
     pub fn packet(&self, id: u64) -> Packet {
         let flow =
             FlowKey { src: self.src.0.into(), dst: self.dst.0.into(), src_port: self.src.1, dst_port: self.dst.1 };
