@@ -19,7 +19,7 @@ from typing import Any
 from testbed.node_binary import ROOT
 from tests.support.command_line import backchannel
 
-PAGES = (ROOT / "README.md", ROOT / "docs/tutorial.md")
+PAGES = (ROOT / "docs/tutorial.md", ROOT / "README.md")
 RECORD = re.compile(r"(<!-- recorded: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: Lines that depend on the machine: its pace, progress after the last run, the number of runs at a time.
 _DEPENDS = re.compile(r"^expected: .*\n|^\S+: \d+ of \d+ runs, .*\n|, \d+ at a time", re.MULTILINE)
