@@ -149,7 +149,7 @@ def _traces(folder: Path, label: str, path: Path, damage: list[Damage]) -> tuple
         body = folder / qlog.FOLDER / f"{label}-{len(found) + 1}.body"
         first_ms, last_ms, count = 0.0, 0.0, 0
         reader = qlog.TraceReader(path, trace, 0, qlog.Rows())
-        with gzip.GzipFile(body, "wb", compresslevel=5, mtime=0) as out:
+        with gzip.GzipFile(body, "wb", compresslevel=1, mtime=0) as out:
             for event in trace.events:
                 first_ms = min(first_ms, event.time_ms) if count else event.time_ms
                 last_ms = max(last_ms, event.time_ms) if count else event.time_ms

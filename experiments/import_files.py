@@ -58,7 +58,7 @@ def keep(folder: Path, labels: Sequence[str], files: Sequence[Path]) -> dict[str
                 if packed:
                     shutil.copyfileobj(plain, out, 1 << 20)
                 else:
-                    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as stream:
+                    with gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=1, mtime=0) as stream:
                         shutil.copyfileobj(plain, stream, 1 << 20)
         kept[label] = target
     return kept

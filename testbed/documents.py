@@ -164,6 +164,9 @@ def _json_name(name: str) -> str:
 
 
 def _as_json(value: Any) -> Any:
+    # Most values are these, and asking whether something is a mapping takes longest.
+    if type(value) in (str, int, float, bool, type(None)):
+        return value
     if isinstance(value, Model):
         return value.as_json()
     if isinstance(value, Mapping):

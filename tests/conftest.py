@@ -13,6 +13,9 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
+# As commands have it: before the first import of NumPy.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from hypothesis import settings
 

@@ -3,8 +3,8 @@
     python -m tests.recorded             # fails if a page differs from what its commands print
     python -m tests.recorded --update    # writes it
 
-A record stands between `<!-- recorded: WORDS -->` and `<!-- end -->`; WORDS are those of the command. Each page's
-commands run in the order of the page, in the simulator, in an empty folder.
+A record stands between `<!-- recorded: WORDS -->` and `<!-- end -->`; WORDS are those of the command. The commands run
+in the order of the pages, in the simulator, in one folder that is empty at first. One that two pages show runs once.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import contextlib
 import re
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from testbed.node_binary import ROOT
 from tests.support.command_line import backchannel
 
-PAGES = (ROOT / "README.md", ROOT / "docs/tutorial.md")
+PAGES = (ROOT / "docs/tutorial.md", ROOT / "README.md")
 RECORD = re.compile(r"(<!-- recorded: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 #: Lines that depend on the machine: its pace, progress after the last run, the number of runs at a time.
 _DEPENDS = re.compile(r"^expected: .*\n|^\S+: \d+ of \d+ runs, .*\n|, \d+ at a time", re.MULTILINE)
@@ -38,15 +39,19 @@ def output(words: str, folder: Path) -> str:
     return "".join(f"{'    ' + line.rstrip() if line.strip() else ''}\n" for line in lines)
 
 
-def renewed(text: str) -> str:
-    """A page with what its commands print now."""
+def renewed() -> dict[Path, str]:
+    """The pages with what their commands print now."""
     with tempfile.TemporaryDirectory(prefix="bc-recorded-") as name:
-        return RECORD.sub(lambda record: f"{record[1]}\n{output(record[2], Path(name))}\n{record[3]}", text)
+        printed = cache(lambda words: output(words, Path(name)))
+        return {
+            page: RECORD.sub(lambda record: f"{record[1]}\n{printed(record[2])}\n{record[3]}", page.read_text())
+            for page in PAGES
+        }
 
 
 def main() -> int:
     """Compares or writes."""
-    differing = [page for page in PAGES if (text := page.read_text()) != (now := renewed(text)) and _note(page, now)]
+    differing = [page for page, now in renewed().items() if page.read_text() != now and _note(page, now)]
     for page in differing:
         print(page.relative_to(ROOT))
     return 1 if differing and "--update" not in sys.argv else 0

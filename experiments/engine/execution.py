@@ -303,11 +303,12 @@ def analyse(folder: Path, scenario: Scenario, report: Report, trace: bool = True
     # An empty file has no rows to unpack.
     written = (path for part in RECORDS for path in (folder / part).glob(f"*{records.PLAIN}") if path.stat().st_size)
     for path in [*captures, *logs, *written]:
-        # No name and no time inside: equal captures give equal files.
+        # No name and no time inside: equal captures give equal files. Level 5 took half of a simulated run's CPU
+        # time, and its files were 8 % smaller.
         with (
             path.open("rb") as plain,
             path.with_name(f"{path.name}.gz").open("wb") as out,
-            gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=5, mtime=0) as packed,
+            gzip.GzipFile(filename="", mode="wb", fileobj=out, compresslevel=1, mtime=0) as packed,
         ):
             shutil.copyfileobj(plain, packed, 1 << 20)
         path.unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -10,6 +11,7 @@ from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 from ruamel.yaml.events import AliasEvent, CollectionStartEvent, Event, ScalarEvent
+from ruamel.yaml.scanner import Scanner
 
 from experiments.language.problems import CampaignError, Problem
 
@@ -19,6 +21,8 @@ FieldPath = tuple[str | int, ...]
 MAX_CHARACTERS, MAX_LINES_AND_COMMAS = 500_000, 30_000
 #: Bounds of the values: how deep they are nested, and how many there are once aliases are replaced by their values.
 MAX_DEPTH, MAX_VALUES = 30, 50_000
+#: Texts that are kept as they were read, for what many campaigns include, and the greatest length of such a text.
+KEPT, KEPT_CHARACTERS = 256, 20_000
 #: More characters than any number needs.
 MAX_NUMBER_CHARACTERS = 400
 
@@ -105,11 +109,10 @@ def parse(name: str, text: str) -> tuple[dict[str, Any], dict[FieldPath, int]]:
     if len(shortened) > MAX_CHARACTERS or shortened.count("\n") + shortened.count(",") > MAX_LINES_AND_COMMAS:
         limit = f"{MAX_CHARACTERS} characters, {MAX_LINES_AND_COMMAS} lines and commas together"
         raise CampaignError(name, [Problem(0, "", f"is too large for a campaign file; at most {limit}")])
-    yaml = YAML()
-    yaml.allow_duplicate_keys = False
-    yaml.Composer = _BoundedComposer
+    # Attached files leave empty lines at the end, without which the text is the one that was read before.
+    shortened = shortened.rstrip("\n") + "\n"
     try:
-        document = yaml.load(shortened)
+        document = (_load if len(shortened) > KEPT_CHARACTERS else _kept)(shortened)
     except YAMLError as error:
         raise CampaignError(name, [_problem(error)]) from None
     except (ValueError, OverflowError) as error:
@@ -123,6 +126,18 @@ def parse(name: str, text: str) -> tuple[dict[str, Any], dict[FieldPath, int]]:
         raise CampaignError(name, [Problem(1, "", message)])
     lines: dict[FieldPath, int] = {(): 1}
     return _plain(document, (), lines), lines
+
+
+def _load(text: str) -> Any:
+    yaml = YAML()
+    yaml.allow_duplicate_keys = False
+    yaml.Composer = _BoundedComposer
+    # Nobody writes the text again, so that its comments are passed over.
+    yaml.Scanner = Scanner
+    return yaml.load(text)
+
+
+_kept = lru_cache(KEPT)(_load)
 
 
 def _problem(error: YAMLError) -> Problem:

@@ -14,7 +14,7 @@ from tests.support.starter import Starter
 
 #: What other commands than `run` import.
 IMPORTED = (
-    "analysis.captures", "analysis.exports", "analysis.figures", "analysis.metrics",
+    "analysis.captures", "analysis.exports", "analysis.figures", "analysis.figures.printed", "analysis.metrics",
     "experiments.commands.compare", "experiments.commands.export",
     "experiments.commands.imports", "experiments.commands.inspect", "experiments.commands.papers",
     "experiments.commands.plot", "experiments.importing", "experiments.language.campaign",

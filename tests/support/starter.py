@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed import resource_limits
+from testbed import resource_limits, sources
 
 #: What `run` imports on its way to the first run and after it.
 IMPORTED = (
@@ -161,6 +161,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for module in (*IMPORTED, *sys.argv[1:]):
         importlib.import_module(module)
+    # Every run states it, and no test changes the sources.
+    sources.digest()
     gc.collect()
     gc.freeze()
     sys.argv = ["experiments", *_serve()]

@@ -62,7 +62,7 @@ def words(project: Path, size_bytes: int) -> tuple[list[str], list[str]]:
 def measured(project: Path, name: str, size_bytes: int) -> Path:
     """Results of a download of that size over a cable modem."""
     folder = project / name
-    Line("cable", {}, "download", folder).run(*words(project, size_bytes), seeds=3, metrics=TIME)
+    Line("cable", {}, "download", folder).run(*words(project, size_bytes), seeds=2, metrics=TIME)
     return folder
 
 
@@ -183,7 +183,7 @@ def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, proje
         "HERE = Path(__file__).parent\n"
         "def test_mine(line):\n"
         "    server = ['python3', HERE / 'server.py', '{server}', '{port}', (HERE / 'size').read_text().strip()]\n"
-        "    line('cable').run(server, ['python3', HERE / 'client.py', '{server}', '{port}'], seeds=3)\n"
+        "    line('cable').run(server, ['python3', HERE / 'client.py', '{server}', '{port}'], seeds=2)\n"
     )
     git(project, "init", "-q")
     (project / "size").write_text("30000")

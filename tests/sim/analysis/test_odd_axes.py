@@ -14,6 +14,8 @@ from tests.support.campaign_texts import asymmetric_path
 
 CAMPAIGN = f"""
 name: odd
+backend: sim
+stack: newreno
 {asymmetric_path()}workload: [{{name: f, from: server, to: client}}]
 duration: 1 s
 sweep:

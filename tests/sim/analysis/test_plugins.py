@@ -89,6 +89,23 @@ def starter(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     starter.close()
 
 
+@pytest.fixture
+def faulty(outside: Path, tmp_path: Path) -> Path:
+    """The package with functions that fail."""
+    folder = tmp_path / "faulty"
+    shutil.copytree(outside, folder)
+    (folder / "outside_metrics.py").write_text(FAULTY)
+    return folder
+
+
+@pytest.fixture
+def faulty_starter(faulty: Path, tmp_path: Path) -> Iterator[Starter]:
+    """Forks commands where that package is installed, each of which loads it."""
+    starter = Starter(beside(faulty), tmp_path / "log")
+    yield starter
+    starter.close()
+
+
 def ran(starter: Starter, outside: Path, *words: str | Path) -> str:
     """What a command prints on standard output where the package is installed."""
     done = starter.run([*map(str, words)], beside(outside), timeout_s=240, memory_bytes=None)
@@ -253,18 +270,17 @@ def failed(error: str, line: str) -> str:
     )
 
 
-def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(outside: Path, tmp_path: Path) -> None:
-    faulty, stored = tmp_path / "faulty", tmp_path / "results"
-    shutil.copytree(outside, faulty)
-    (faulty / "outside_metrics.py").write_text(FAULTY)
+def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(
+    faulty_starter: Starter, faulty: Path, tmp_path: Path
+) -> None:
+    stored = tmp_path / "results"
     text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
         "duration: 6", "duration: 3"
     )
     (tmp_path / "small.yaml").write_text(text)
 
     def backchannel(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        asked = [sys.executable, "-m", "experiments", *map(str, words), "--results", str(stored)]
-        done = subprocess.run(asked, capture_output=True, text=True, check=False, env=beside(faulty))
+        done = faulty_starter.run([*map(str, words), "--results", str(stored)], beside(faulty), timeout_s=240)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 

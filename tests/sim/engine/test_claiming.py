@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from experiments.language.campaign import load
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import HANGS_S, wait_until
 
+#: As many as one runner makes while the next one starts.
 RUNS = 16
+FEW = 6
 #: Enough for one runner until the other looks for work again, two seconds later.
 MANY = 60
 
@@ -41,9 +44,13 @@ def made(said: str) -> int:
     return int(found[1])
 
 
+#: Read once, though it is waited for.
+plan = cache(load)
+
+
 def valid(file: Path, results: Path) -> int:
     with Store.open(results) as store:
-        return len(store.valid_runs(load(file).run_ids))
+        return len(store.valid_runs(plan(file).run_ids))
 
 
 def test_two_runners_make_every_run_once(tmp_path: Path) -> None:
@@ -78,27 +85,29 @@ def test_a_runner_goes_on_with_what_a_killed_one_had_claimed(campaign: Path, tmp
     assert valid(campaign, results) == RUNS
 
 
-def test_runs_that_another_runner_gives_up_are_made_here(campaign: Path, tmp_path: Path) -> None:
+def test_runs_that_another_runner_gives_up_are_made_here(tmp_path: Path) -> None:
+    campaign = written(tmp_path / "shared.yaml", FEW)
     results = tmp_path / "results"
     ids = load(campaign).run_ids
     store = Store.open(results)
     other = Claims(store)
     other.take(ids[:4])
     runner = start(campaign, results)
-    wait_until(lambda: len(store.valid_runs(ids)) == RUNS - 4, "all runs but those of the other runner")
+    wait_until(lambda: len(store.valid_runs(ids)) == FEW - 4, "all runs but those of the other runner")
     assert runner.poll() is None
     assert not store.valid_runs(ids[:4])
     other.release()
     said = runner.communicate(timeout=HANGS_S)[0]
     store.close()
-    assert (runner.returncode, made(said)) == (0, RUNS), said
+    assert (runner.returncode, made(said)) == (0, FEW), said
 
 
-def test_with_force_each_runner_makes_all(campaign: Path, tmp_path: Path) -> None:
+def test_with_force_each_runner_makes_all(tmp_path: Path) -> None:
+    campaign = written(tmp_path / "shared.yaml", FEW)
     results = tmp_path / "results"
     assert start(campaign, results).communicate(timeout=HANGS_S)
     store = Store.open(results)
     Claims(store).take(load(campaign).run_ids)
     said = start(campaign, results, "--force").communicate(timeout=HANGS_S)[0]
     store.close()
-    assert made(said) == RUNS
+    assert made(said) == FEW

@@ -145,7 +145,7 @@ def test_stored_runs_are_not_made_again_unless_a_metric_is_missing(tmp_path: Pat
 
 
 def test_a_killed_screening_keeps_what_it_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "c.yaml").write_text(CAMPAIGN.replace("repetitions: 3", "repetitions: 2000"))
+    (tmp_path / "c.yaml").write_text(CAMPAIGN.replace("repetitions: 3", "repetitions: 800"))
     program = textwrap.dedent(f"""
         from pathlib import Path
         from analysis.store import Store

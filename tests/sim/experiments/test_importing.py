@@ -62,25 +62,33 @@ def values(found: dict[str, Any], name: str) -> list[float]:
     return [row["value"] for row in found["metrics"] if row["name"] == name]
 
 
+@pytest.fixture(scope="module")
+def plain(transfer: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """The sender's capture in the commonest format, and what its import says."""
+    folder = tmp_path_factory.mktemp("plain")
+    file = ethernet(transfer[0], folder / "plain.pcap")
+    return file, imported(folder / "results", file)
+
+
 FORMATS = ("pcapng", "nsecpcap", "snoop", "netmon1", "netmon2", "erf", "visual", "lanalyzer", "ngsniffer")
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_every_format_gives_the_same_transfer(kind: str, transfer: tuple[Path, Path], tmp_path: Path) -> None:
-    plain = ethernet(transfer[0], tmp_path / "plain.pcap")
+def test_every_format_gives_the_same_transfer(kind: str, plain: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    file, expected = plain
     other = tmp_path / f"other.{kind}"
     if kind == "erf":
         # An ERF record: time in 2^-32 s, type 2 (Ethernet), lengths, and two bytes before the frame.
         parts = []
-        for frame in pcap.records(plain.read_bytes()):
+        for frame in pcap.records(file.read_bytes()):
             seconds, rest_ns = divmod(frame.time_ns, 10**9)
             ticks = seconds << 32 | (rest_ns << 32) // 10**9
             lengths = struct.pack(">BBHHH", 2, 4, 18 + len(frame.data), 0, frame.wire_len)
             parts.append(struct.pack("<Q", ticks) + lengths + b"\0\0" + frame.data)
         other.write_bytes(b"".join(parts))
     else:
-        subprocess.run(["editcap", "-F", kind, str(plain), str(other)], check=True, capture_output=True)
-    expected, result = imported(tmp_path / "a", plain), imported(tmp_path / "b", other)
+        subprocess.run(["editcap", "-F", kind, str(file), str(other)], check=True, capture_output=True)
+    result = imported(tmp_path / "results", other)
     assert result["files"][0]["read_by"].startswith("backchannel" if kind in {"pcapng", "nsecpcap"} else "TShark")
     for key in ("packets", "not_tcp", "connections_total"):
         assert result["files"][0][key] == expected["files"][0][key]

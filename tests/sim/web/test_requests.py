@@ -17,8 +17,7 @@ from flask.testing import FlaskClient
 
 from analysis.store import Store, requests
 from analysis.store.rows import CampaignRow, NewCampaign, RequestRow
-from experiments import catalogue
-from experiments.api import campaign_files
+from experiments import api, catalogue
 from experiments.language import source
 from experiments.language.campaign import expand
 from tests.conftest import backchannel
@@ -76,6 +75,13 @@ def request_of(store: Store, number: int) -> RequestRow:
     request = requests.find(store, number)
     assert request is not None
     return request
+
+
+def problems(file: str, *texts: str) -> list[str]:
+    """What the site's check says of a text with overrides, without its process."""
+    with pytest.raises(api.CampaignError) as refused:
+        api.expand(file, texts[0], texts[1:])
+    return [problem.text(refused.value.file) for problem in refused.value.problems]
 
 
 def await_done(store: Store, number: int) -> None:
@@ -184,16 +190,16 @@ def test_a_campaign_with_an_include_is_launched_with_what_it_includes(
     plan = expand(source.parse(asked.file, asked.text))
     assert (plan.name, len(plan.runs), plan.runs[0].document.document["workload"][0]["bytes"]) == ("own", 2, 20_000)
     # What is pasted reaches no file, not even one of the repository's.
-    for name in ("mine/base.yaml", "/etc/hostname", "../../etc/passwd"):
-        form = {"text": f"name: a\ninclude: {name}\n", "file": "mine/x.yaml"}
-        pasted: Any = visitor.post("/api/check", json=form).json
-        (problem,) = pasted["problems"]
+    names = ("mine/base.yaml", "/etc/hostname", "../../etc/passwd")
+    texts = [f"name: a\ninclude: {name}\n" for name in names]
+    pasted: Any = visitor.post("/api/check", json={"text": texts[0], "file": "mine/x.yaml"}).json
+    for (problem,) in (pasted["problems"], *(problems("mine/x.yaml", text) for text in texts[1:])):
         assert problem.startswith("mine/x.yaml:2: include: files cannot be included here")
     assert "2 runs" in visitor.get("/launch?file=mine/own.yaml").text
     assert visitor.get("/launch?file=../base.yaml").status_code == 404
 
 
-@pytest.mark.parametrize("name", campaign_files())
+@pytest.mark.parametrize("name", api.campaign_files())
 def test_every_campaign_file_can_be_opened(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Wherever the site was started, and with no folder to look for files in.
     monkeypatch.chdir(tmp_path)
@@ -207,16 +213,17 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
     for name in (str(trace), "secret.down", "/etc", str(tmp_path / "nothing")):
         text = TINY.replace(line, f"{{trace: {name}, delay: 20 ms}}, link: mahimahi}}")
         lossy = TINY.replace(line, f"{{rate: 1 Mbit/s, errors: [{{model: recorded, trace: {name}}}]}}}}")
-        for pasted in (text, lossy):
-            checked: Any = visitor.post("/api/check", json={"text": pasted, "file": f"{tmp_path}/x.yaml"}).json
-            (problem,) = checked["problems"]
-            assert "files cannot be read here" in problem
-            assert "is not attached to this text" in problem
-            assert "root:x" not in problem
-        override: Any = visitor.post(
-            "/api/check", json={"text": TINY, "overrides": [f"network.forward.trace={name}", "network.link=mahimahi"]}
-        ).json
-        assert "files cannot be read here" in override["problems"][0]
+        for pasted, *overrides in (
+            (text,), (lossy,), (TINY, f"network.forward.trace={name}", "network.link=mahimahi")
+        ):  # fmt: skip
+            found = problems(f"{tmp_path}/x.yaml", pasted, *overrides)
+            if name == str(trace):
+                asked_for = {"text": pasted, "file": f"{tmp_path}/x.yaml", "overrides": overrides}
+                checked: Any = visitor.post("/api/check", json=asked_for).json
+                assert checked["problems"] == found
+            assert "files cannot be read here" in found[0]
+            assert "root:x" not in str(found)
+            assert overrides or (len(found) == 1 and "is not attached to this text" in found[0])
     # The runner takes no path from a request either, whoever entered it.
     asked = requests.ask_run(store, f"{tmp_path}/x.yaml", text.replace(str(tmp_path / "nothing"), str(trace)))
     assert backchannel("serve", "runner", "--once", "--results", results).returncode == 1
