@@ -166,6 +166,9 @@ def test_nothing_survives_a_killed_runner(kernel: kernels.Kernel, tmp_path: Path
         command(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment
     ) as runner:
         wait_until(lambda: len(_machines(tmp_path)) > 1)
+        # No disk writes the memory of a machine back.
+        maps = [Path(f"/proc/{process}/maps").read_text() for process in _machines(tmp_path)]
+        assert any("/memfd:memory " in text for text in maps)
         runner.send_signal(signal.SIGKILL)
     wait_until(lambda: not _machines(tmp_path))
 
