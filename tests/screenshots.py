@@ -81,7 +81,7 @@ def shoot(results: Path, target: Path) -> None:
     compared = "&".join(f"point={sweep.id}:{number}" for number in (1, 5, 9))
     with served(app) as base, sync_playwright() as playwright:
         address = f"{base}/campaigns/{sweep.id}"
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium-headless-shell", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1200, "height": 900})
 
         def photograph(name: str, url: str, height: int = 900, until: str = "") -> None:
