@@ -309,7 +309,7 @@ def browse_(base: str, campaign: str, long_runs: list[str]) -> dict[str, Any]:
         )
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium-headless-shell", args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         started_ms = appears_ms(page, long_runs[0])
         page.goto(f"{base}/campaigns/{campaign}", wait_until="load")

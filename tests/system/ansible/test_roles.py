@@ -14,6 +14,7 @@ import pytest
 from experiments import inventory
 from testbed import node_binary, sources
 from tests.support.ansible_lab import NGINX, in_lab, recorded, write_yaml
+from tests.support.once import once
 
 pytestmark = [pytest.mark.emulated, pytest.mark.shares_cpu]
 
@@ -115,8 +116,7 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
 PREPARED = {"worker": scheduler, "results_site": certificate}
 
 
-@pytest.fixture(scope="module")
-def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
+def results_of_all(lab_files: Path) -> list[dict[str, Any]]:
     """Results of every role in one lab, hosts in parallel."""
     hosts = sorted(set(PLACES.values()))
     script = f"cd {shlex.quote(str(ANSIBLE))}\nexport BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')}\n"
@@ -131,6 +131,15 @@ def results_by_role(lab_files: Path, emulation: None) -> dict[str, RoleResults]:
     results = [result for host in hosts for result in recorded(lab_files.with_name(f"{host}.yml"))]
     assert results, done.stdout + done.stderr
     assert not [result for result in results if result["failed"]], [result for result in results if result["failed"]]
+    return results
+
+
+@pytest.fixture(scope="module")
+def results_by_role(
+    lab_files: Path, emulation: None, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, RoleResults]:
+    """Results of every role."""
+    results = once(tmp_path_factory, "roles", lambda: results_of_all(lab_files))
     all_steps: dict[str, dict[str, list[dict[str, Any]]]] = {}
     role = ""
     for result in results:
