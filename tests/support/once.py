@@ -1,4 +1,4 @@
-"""What all processes of a session need and one of them does: the first that asks does it, the others read the result."""
+"""What all processes of a session need: the first that asks for it does it, the others read the result."""
 
 from __future__ import annotations
 
