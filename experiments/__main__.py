@@ -30,7 +30,7 @@ vars(_loader)["get_plugins"] = tuple
 sys.modules.setdefault(_loader.__name__, _loader)
 
 # NumPy's and SciPy's linear algebra, of which nothing here has much, starts a thread for each CPU, each of which then
-# spins for a while. Programs of campaigns do not get this variable.
+# spins for a while. Programs of campaigns and sessions get neither variable.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from experiments.cli import main  # noqa: E402

@@ -23,6 +23,8 @@ TIMED_OUT = 124
 NAME_VARIABLE, HOST_VARIABLE = "BACKCHANNEL_SESSION", "BACKCHANNEL_HOST"
 #: Variables of the launcher that a user's program must not see.
 _OURS = ("PYTHONPATH", "BACKCHANNEL_ROOT", "BACKCHANNEL_NODE", "SETUPTOOLS_USE_DISTUTILS")
+#: What experiments/__main__.py sets where the caller has not.
+_DEFAULTS = {("PYDANTIC_DISABLE_PLUGINS", "__all__"), ("OPENBLAS_NUM_THREADS", "1")}
 #: Time between SIGTERM and SIGKILL for a command that is ended, in s.
 GRACE_S = 3.0
 
@@ -57,7 +59,7 @@ def _as_user() -> list[str]:
 
 def environment(label: str, host: str) -> dict[str, str]:
     """The environment of a program: the caller's, without what the launcher added."""
-    inherited = {name: value for name, value in os.environ.items() if name not in _OURS}
+    inherited = {name: value for name, value in os.environ.items() - _DEFAULTS if name not in _OURS}
     user = os.environ.get("SUDO_UID", "")
     if _as_user():
         entry = pwd.getpwuid(int(user))
