@@ -82,7 +82,11 @@ def on_host(script: str) -> str:
     """Output of a script on a host of its own, with HOST's state; `network` calls the module."""
     prelude = f"""
 exec 2>&1
-mount -t tmpfs tmpfs /var/lib; mount -t tmpfs tmpfs /etc/sysctl.d; mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /var/lib; mount -t tmpfs tmpfs /run; export TMPDIR=/run ANSIBLE_HOME=/run/ansible
+mkdir /run/changed /run/work; mount -t overlay -o lowerdir=/etc,upperdir=/run/changed,workdir=/run/work etc /etc
+mount -t tmpfs tmpfs /etc/sysctl.d
+# What is left of the machine's tree is the machine's: labs beside this test have it below their hosts.
+mount -o remount,bind,ro /
 mount -t sysfs sysfs /sys
 network() {{ "{sys.executable}" -c '{MODULE}' "$@"; }}
 absent='{{"state": "absent"}}'
@@ -245,7 +249,7 @@ def test_an_interface_that_was_down_is_down_again() -> None:
             "export SSH_CONNECTION='198.18.7.1 5000 203.0.113.9 22'\n"
             # A shell that stays, as sshd starts it, with the variable; below it a program without, as sudo starts it.
             'network() { bash -c \'env --ignore-environment PATH="$PATH" PYTHONPATH="$PYTHONPATH" '
-            '"$0" -c "$MODULE"; true\' ' + shlex.quote(sys.executable) + "; }",
+            'ANSIBLE_HOME="$ANSIBLE_HOME" "$0" -c "$MODULE"; true\' ' + shlex.quote(sys.executable) + "; }",
             "interface eth1 carries the SSH connection to the controller (198.18.7.1)",
         ),
         (
