@@ -35,12 +35,12 @@ def ansible_playbook() -> Path:
     return Path(sys.executable).with_name("ansible-playbook")
 
 
-def module_utils(name: str) -> Any:
-    """A module of the collection's `plugins/module_utils`, such as "management".
+def python_module(name: str) -> Any:
+    """A Python module of the collection's `plugins`, such as "module_utils.management".
 
     Ansible's loader is not needed: the collection's folders are namespace packages.
     """
     path = str(link_collection())
     if path not in sys.path:
         sys.path.append(path)
-    return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.module_utils.{name}")
+    return importlib.import_module(f"ansible_collections.backchannel.testbed.plugins.{name}")

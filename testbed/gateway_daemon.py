@@ -23,7 +23,7 @@ from pathlib import Path
 
 from agents.rpc import Dispatcher, method, standard_streams
 from testbed import addressing, gateway_rules as rules
-from testbed.collection import module_utils
+from testbed.collection import python_module
 from testbed.errors import TestbedError
 from testbed.gateway_rules import DEVICES, UPLINK
 from testbed.local_folders import runtime_folder
@@ -76,7 +76,8 @@ class GatewayDaemon:
         self._take_lock(interface)
         # Left by a gateway whose daemon was killed.
         self._restore()
-        state, management = module_utils("interface_state").KernelState(), module_utils("management")
+        state = python_module("module_utils.interface_state").KernelState()
+        management = python_module("module_utils.management")
         routes = state.routes["inet"]
         link = state.links.get(interface)
         ssh = management.management_interfaces(state.links, management.ssh_connection(), management.interface_towards)

@@ -64,17 +64,16 @@ PARAMETERS = {
 }
 #: Calls the module's function, as Ansible does, and prints its error. Arguments: changes of PARAMETERS, as JSON;
 #: with CHECK in the environment in check mode.
-MODULE = """
+MODULE = f"""
 import json, os, sys
-from tests.support.ansible_lab import collection_module
-from tests.system.ansible.test_interfaces import PARAMETERS
-host = collection_module("module_utils.host")
+from testbed.collection import python_module
+host, parameters = python_module("module_utils.host"), {json.dumps(PARAMETERS)}
 changes = host.Changes("CHECK" in os.environ)
 try:
-    collection_module("modules.network").apply({**PARAMETERS, **json.loads((sys.argv[1:] or ["{}"])[0])}, changes)
+    python_module("modules.network").apply(parameters | json.loads((sys.argv[1:] or ["{{}}"])[0]), changes)
     print("changed" if changes.result()["changed"] else "unchanged")
 except host.HostError as error:
-    print(f"rejected: {error}")
+    print(f"rejected: {{error}}")
 """
 
 
@@ -127,15 +126,14 @@ echo ==; diff /run/before /run/after && echo same; wc -l </run/before; exit 0
 def test_a_module_that_was_killed_midway_is_undone_as_well(place: str) -> None:
     killed = f"""
 import os, sys
-from tests.support.ansible_lab import collection_module
-from tests.system.ansible.test_interfaces import PARAMETERS
-network = collection_module("modules.network")
+from testbed.collection import python_module
+network = python_module("modules.network")
 inner = network.{place}
 def killed(*arguments):
     inner(*arguments)
     os._exit(9)
 network.{place} = killed
-network.apply(PARAMETERS, collection_module("module_utils.host").Changes(False))
+network.apply({json.dumps(PARAMETERS)}, python_module("module_utils.host").Changes(False))
 """
     out = on_host(
         f"""
