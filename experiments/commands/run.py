@@ -100,7 +100,6 @@ def run(
     from analysis.handle import StoredCampaign
     from analysis.metrics import METRICS
     from analysis.store import Store
-    from experiments.engine.forecast import Forecaster
     from experiments.engine.scheduling import run_campaign
     from experiments.terminal import TerminalReporter
 
@@ -133,8 +132,6 @@ def run(
     METRICS.plugins()
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     with Store.open(options.results, artefacts) as store, reading_runs(store):
-        if outcome.landed:
-            pace.keep(plan.backend, Forecaster(plan.backend, store.history(plan.backend), os.cpu_count() or 1).pace)
         campaign = store.campaign(plan.id)
         assert campaign is not None
         document = None

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from experiments.engine import pace as paces
 from experiments.engine.governor import RULES
 from experiments.engine.pace import UNMEASURED, Pace
 from experiments.language import registry
@@ -24,6 +26,7 @@ from experiments.language.routes import PACKET_BYTES, Route, route
 from testbed.scenario import DIRECTIONS, Direction, Document, Flow, LinkSpec, Scenario, ScenarioDocument
 
 if TYPE_CHECKING:
+    from analysis.store import Store
     from analysis.store.rows import HistoryRow
 
 #: Segments that one ack covers.
@@ -107,6 +110,11 @@ def forecast(
     if not runs:
         return Forecast(0, 0.0, 0.0, 0, len(history))
     return Forecaster(runs[0].backend, history, cpus, jobs, pace).forecast(runs)
+
+
+def learn(store: Store, backend: Backend) -> None:
+    """Keeps what a store's runs of a backend say of this machine's pace, for forecasts in results folders without."""
+    paces.keep(backend, Forecaster(backend, store.history(backend), os.cpu_count() or 1).pace)
 
 
 class Forecaster:

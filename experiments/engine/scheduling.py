@@ -19,7 +19,7 @@ from analysis.store import Store, StoreError, requests
 from analysis.store.claims import Claims
 from analysis.store.rows import NewCampaign
 from experiments import lab
-from experiments.engine import batch, core
+from experiments.engine import batch, core, forecast
 from experiments.engine.batch import Outcome as Outcome, PlannedCampaign
 from experiments.engine.executors import Executor, LocalExecutor, Post
 from experiments.engine.options import Options
@@ -92,6 +92,8 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
                 _end(store, campaigns)
             raise
         _end(store, campaigns)
+        if not is_remote and any(campaign.outcome.landed for campaign in campaigns):
+            forecast.learn(store, backend)
     outcomes = {campaign.plan.id: campaign.outcome for campaign in campaigns}
     return [outcomes[plan.id] for plan in plans]
 

@@ -13,7 +13,7 @@ import pytest
 from rich.console import Console
 
 from analysis.store import Store
-from experiments.engine import batch as select, core, scheduling
+from experiments.engine import batch as select, core, pace, scheduling
 from experiments.engine.core import JobLost
 from experiments.engine.execution import Finish, Worker
 from experiments.engine.executors import Post, this_machine
@@ -73,6 +73,14 @@ def test_a_full_disk_ends_the_campaign_and_the_rest_waits(tmp_path: Path, monkey
     outcome = run(tmp_path)
     assert outcome.complete
     assert (outcome.reused, outcome.landed) == (len(landed), 4 - len(landed))
+
+
+def test_whoever_runs_a_campaign_learns_the_machines_pace(tmp_path: Path) -> None:
+    assert pace.of("sim") == pace.UNMEASURED
+    run(tmp_path)
+    assert pace.of("sim").runs == 4
+    again = run(tmp_path)
+    assert (again.landed, pace.of("sim").runs) == (0, 4), "stored runs say nothing new"
 
 
 def test_a_forced_run_keeps_its_result_until_it_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
