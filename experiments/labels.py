@@ -12,6 +12,7 @@ from testbed.units import number_of
 
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
+    from analysis.handle import StoredCampaign
     from analysis.store.rows import CampaignRow, PointRow, TableRow
     from experiments.language.campaign import Member, Plan, Run
 
@@ -199,12 +200,13 @@ def campaign_summary(campaign: CampaignRow) -> dict[str, object]:
     return {key: getattr(campaign, key) for key in ("id", "name", "title", "state", "runs", "valid")}
 
 
-def results_document(
-    campaign: CampaignRow, rows: Sequence[TableRow], attempts: Mapping[int, PointAttempts]
-) -> dict[str, Any]:
+def results_document(campaign: StoredCampaign) -> dict[str, Any]:
     """A campaign's results for scripts, in SI units."""
+    from analysis.attempts import attempts_of
+
+    row, attempts = campaign.row, attempts_of(campaign.store, campaign.row.id)
     of_point: dict[int, list[TableRow]] = {}
-    for row in rows:
-        of_point.setdefault(row.point, []).append(row)
-    points = [point_document(point, of_point.get(point.number, []), attempts) for point in campaign.points]
-    return {"campaign": campaign.id, "name": campaign.name, "state": campaign.state, "points": points}
+    for value in campaign.store.table(row.id):
+        of_point.setdefault(value.point, []).append(value)
+    points = [point_document(point, of_point.get(point.number, []), attempts) for point in row.points]
+    return {"campaign": row.id, "name": row.name, "state": row.state, "points": points}

@@ -193,7 +193,6 @@ def results(
     artefacts: ArtefactsOption = None,
 ) -> Answer[documents.Results | Sequence[documents.CampaignSummary]]:
     """Show the results of a campaign, or list the campaigns of a results folder."""
-    from analysis.attempts import attempts_of
     from analysis.question import known_metric
     from experiments.results_table import Asked
     from experiments.tables import campaigns_table
@@ -213,7 +212,7 @@ def results(
         by = sort if "output." in sort else sort.replace(".", "_") if sort.replace(".", "_") in names else sort
         asked = Asked(names, flows or (), by, page, per_page)
         if wants_json.get():
-            return Answer(results_document(row, store.table(row.id), attempts_of(store, row.id)), ())
+            return Answer(results_document(campaign), ())
         # Both are read from the store, which is closed when the answer is printed.
         shown = results_parts(console(), campaign, asked)
         wider = wider_limits(store, row.id, row.backend)

@@ -96,7 +96,6 @@ def run(
     After an interruption the same command continues. Exit status 1 if a run failed, or stayed invalid after its last
     attempt.
     """
-    from analysis.attempts import attempts_of
     from analysis.handle import StoredCampaign
     from analysis.metrics import METRICS
     from analysis.store import Store
@@ -132,13 +131,12 @@ def run(
     METRICS.plugins()
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
     with Store.open(options.results, artefacts) as store, reading_runs(store):
-        campaign = store.campaign(plan.id)
-        assert campaign is not None
-        document = None
-        if wants_json.get():
-            document = results_document(campaign, store.table(plan.id), attempts_of(store, plan.id))
-        else:
-            show_parts(terminal, results_parts(terminal, StoredCampaign(store, campaign)))
+        row = store.campaign(plan.id)
+        assert row is not None
+        campaign = StoredCampaign(store, row)
+        document = results_document(campaign) if wants_json.get() else None
+        if document is None:
+            show_parts(terminal, results_parts(terminal, campaign))
         _print_outcome(terminal, plan, outcome, store, results)
     failed = outcome.failed or outcome.lease_over
     return Answer(document, (), exits.INTERRUPTED if outcome.interrupted else exits.FAILED if failed else exits.OK)

@@ -77,7 +77,7 @@ def test_the_table_and_the_json_say_how_many_attempts_a_point_took(tmp_path: Pat
     assert "! policy=red: 2 of 5 attempts were discarded" in text
     assert "waits" not in text
     assert "Without a run so far: 1 combination" in text
-    document = results_document(campaign, store.table("c"), result)
+    document = results_document(StoredCampaign(store, campaign))
     assert document["points"][0]["attempts"] == {
         "total": 5, "thrown": 2, "marked": ["2 of 5 attempts were discarded"],
     }  # fmt: skip
