@@ -23,7 +23,9 @@ def hosts(tmp_path: Path) -> Path:
         "wifi_hosts": {"hosts": dict.fromkeys(("radio", "both"), {"wifi_interfaces": [RADIO]})},
         **{name: {} for name in OTHER_GROUPS},
     }
-    local = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+    local: dict[str, object] = {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}
+    # A check of packages that this machine lacks would call its apt.
+    local |= {"ppp_packages": [], "wifi_packages": []}
     return write_yaml(tmp_path / "hosts.yml", {"all": {"vars": local, "children": groups}})
 
 
