@@ -45,8 +45,9 @@ PLAYBOOKS = {"nodes": ("a", "b", "r", "box2"), "services": ("box1", "m")}
 OTHER_KINDS = {"endpoint", "base_station", "emulated_radio"}
 #: The default tier runs apt once, in the first run of `common`: it takes 3 s of CPU, and no package is missing here.
 INSTALLING = {"common", "worker", "results_site"}
-FIRST = set(PLACES) - OTHER_KINDS
-#: The lab of `--all` has the other kinds, and runs apt wherever a role does.
+#: A worker is the whole release and a service, as the site is. tests/system/dask tests its program.
+FIRST = set(PLACES) - OTHER_KINDS - {"worker"}
+#: The lab of `--all` has the others, and runs apt wherever a role does.
 SECOND = OTHER_KINDS | INSTALLING
 #: Roles that need serial devices, radios and systemd: tests/vm/test_modems.py tests them in virtual machines.
 IN_MACHINES = {"ppp", "slip", "wifi"}
@@ -189,7 +190,7 @@ def tried(request: pytest.FixtureRequest, lab: str, role: str) -> RoleResults:
 
 def in_labs(roles: Set[str]) -> pytest.MarkDecorator:
     """Parameters of a test: these roles, each in the labs that have it."""
-    slow = pytest.mark.slow("kinds that are parts of others, and apt without anything to do")
+    slow = pytest.mark.slow("roles and kinds that are parts of others, and apt with nothing to do")
     labs = [pytest.param("first", role) for role in sorted(FIRST & roles)]
     labs += [pytest.param("second", role, marks=slow) for role in sorted(SECOND & roles)]
     return pytest.mark.parametrize(("lab", "role"), labs)
@@ -230,8 +231,9 @@ def test_the_verification_of_the_role_passes(tried: RoleResults) -> None:
     )
 
 
-def test_a_worker_reports_its_sources(first: dict[str, RoleResults]) -> None:
-    (answer,) = [result for result in first["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")]
+@pytest.mark.slow("a worker's role; tests/system/dask tests that other sources are rejected")
+def test_a_worker_reports_its_sources(second: dict[str, RoleResults]) -> None:
+    (answer,) = [result for result in second["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")]
     assert sources.digest() in answer["stdout"]
 
 
