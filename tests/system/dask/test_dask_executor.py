@@ -118,6 +118,11 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskExecutor]:
         executor.close()
 
 
+def address_of(executor: DaskExecutor) -> str:
+    """The address of its scheduler."""
+    return str(executor._client.scheduler_info()["address"])
+
+
 def limits(executor: DaskExecutor) -> list[int]:
     """The cells that the pools of all workers are allowed."""
     name = executor._name
@@ -144,7 +149,7 @@ def test_living_workers_are_never_reported_as_gone(
     Store.open(tmp_path).close()
     # At this interval Dask's client overwrites its copy of the scheduler's information, without the workers.
     with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
-        executor = DaskExecutor(three._client.scheduler.address, Options(tmp_path), Recorder())
+        executor = DaskExecutor(address_of(three), Options(tmp_path), Recorder())
     try:
         monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
         seen = []
@@ -259,7 +264,7 @@ def test_one_job_at_a_time_on_a_cluster(three: DaskExecutor, tmp_path: Path) -> 
     file = tmp_path / "single.yaml"
     file.write_text(CAMPAIGN)
     plan = load(file)
-    options = Options(tmp_path / "results", jobs=1, scheduler=three._client.scheduler.address)
+    options = Options(tmp_path / "results", jobs=1, scheduler=address_of(three))
     assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
     manifests = [result.documents.manifest for run_id in plan.run_ids if (result := store.run(run_id)) is not None]
