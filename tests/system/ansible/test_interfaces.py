@@ -22,13 +22,15 @@ state() { for family in -4 -6; do
     ip $family -details route show table all | grep -w eth1 | sed 's/expires [0-9]*sec//' | sort
     ip $family neighbour show nud permanent; ip $family neighbour show proxy; done
     ip link show eth1 | grep -Eo 'link/ether [0-9a-f:]*|[<,]UP[,>]'; cat /proc/sys/net/ipv6/conf/eth1/disable_ipv6; }
-# Duplicate address detection takes a second.
 settled() { for i in $(seq 50); do ip -6 address | grep -q tentative || return 0; sleep 0.1; done; }
 """
 #: A host as a DHCP server, a router and its administrator have left it.
 HOST = """
 ip link set lo up
+# Duplicate address detection takes 10 ms. By default it takes up to 2 s.
+echo 0 >/proc/sys/net/ipv6/conf/default/router_solicitation_delay
 ip link add eth1 type veth peer name far; ip link add eth2 type veth peer name far2
+echo 10 | tee /proc/sys/net/ipv6/neigh/*/retrans_time_ms >/dev/null
 for name in eth1 far eth2 far2; do ip link set $name up; done
 ip address add 192.0.2.5/24 brd 192.0.2.200 dev eth1 valid_lft 3600 preferred_lft 1800
 ip address add 192.0.2.6/24 dev eth1 label eth1:x

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,18 @@ PLACES = {
     "worker": "box1",
     "results_site": "m",
 }
+#: Hosts of each playbook. The start of a playbook takes 2 s of CPU.
+PLAYBOOKS = {"nodes": ("a", "b", "r", "box2"), "services": ("box1", "m")}
+#: Kinds that do nothing of their own: a base station is a router with another interface, an endpoint does less than a
+#: router, and a radio's links are bare as a modem's are.
+OTHER_KINDS = {"endpoint", "base_station", "emulated_radio"}
+#: Roles that call apt, which takes 3 s of CPU although no package is missing here.
+INSTALLING = {"common", "worker", "results_site"}
+#: A worker is the whole release and a service, as the site is. tests/system/dask tests its program.
+#: `common` does nothing but call apt.
+FIRST = set(PLACES) - OTHER_KINDS - {"worker", "common"}
+#: The lab of `--all` has the others, and runs apt wherever a role does.
+SECOND = OTHER_KINDS | INSTALLING
 #: Roles that need serial devices, radios and systemd: tests/vm/test_modems.py tests them in virtual machines.
 IN_MACHINES = {"ppp", "slip", "wifi"}
 #: State that a role must restore. Times, process ids and empty folders may differ.
@@ -82,11 +95,15 @@ def certificate() -> dict[str, Any]:
     }
 
 
-def scenario(role: str, host: str) -> list[dict[str, Any]]:
+def scenario(role: str, host: str, apt: bool) -> list[dict[str, Any]]:
     """The plays of one role, or of one kind of the role `interfaces`."""
+    # As the playbook's check has it.
+    checked: dict[str, Any] = {}
+    if role in INSTALLING and not apt:
+        checked = {f"{role}_fitness": {"missing_packages": []}}
 
     def play(step: str, **more: Any) -> dict[str, Any]:
-        return {"name": f"{role} {step}", "hosts": host, "gather_facts": False, **more}
+        return {"name": f"{role} {step}", "hosts": host, "gather_facts": False, "vars": checked, **more}
 
     def snapshot(step: str) -> dict[str, Any]:
         return play(step, tasks=[{"name": step, "ansible.builtin.raw": SNAPSHOT, "changed_when": False}])
@@ -103,7 +120,7 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
         # This applies the role again.
         {
             "import_playbook": str(ANSIBLE / "roles" / name / "tests/main.yml"),
-            "vars": {"role_hosts": host, **variables},
+            "vars": {"role_hosts": host, **variables, **checked},
         },
         play("dry away", roles=[away], check_mode=True),
         play("away", roles=[away]),
@@ -116,30 +133,25 @@ def scenario(role: str, host: str) -> list[dict[str, Any]]:
 PREPARED = {"worker": scheduler, "results_site": certificate}
 
 
-def results_of_all(lab_files: Path) -> list[dict[str, Any]]:
-    """Results of every role in one lab, hosts in parallel."""
-    hosts = sorted(set(PLACES.values()))
+def results_of(roles: Set[str], apt: bool, lab_files: Path, folder: Path) -> list[dict[str, Any]]:
+    """Results of these roles in one lab. Its two playbooks run in parallel."""
     script = f"cd {shlex.quote(str(ANSIBLE))}\nexport BACKCHANNEL_CAMPAIGN={lab_files.with_name('everything.yaml')}\n"
-    for host in hosts:
-        plays = [play for role, place in PLACES.items() if place == host for play in scenario(role, host)]
-        playbook = write_yaml(lab_files.with_name(f"{host}.yml"), plays)
+    for name, hosts in PLAYBOOKS.items():
+        of_hosts = [(role, host) for host in hosts for role in PLACES if role in roles and PLACES[role] == host]
+        playbook = write_yaml(folder / f"{name}.yml", [play for pair in of_hosts for play in scenario(*pair, apt)])
         script += (
             f"BACKCHANNEL_RECORD={playbook.with_suffix('.record')} ANSIBLE_CONFIG=ansible.cfg "
             f'"$(dirname "{sys.executable}")"/ansible-playbook -i {lab_files} {playbook} &\n'
         )
     done = in_lab(lab_files, f"{script}wait", timeout_s=1200)
-    results = [result for host in hosts for result in recorded(lab_files.with_name(f"{host}.yml"))]
+    results = [result for name in PLAYBOOKS for result in recorded(folder / f"{name}.yml")]
     assert results, done.stdout + done.stderr
     assert not [result for result in results if result["failed"]], [result for result in results if result["failed"]]
     return results
 
 
-@pytest.fixture(scope="module")
-def results_by_role(
-    lab_files: Path, emulation: None, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, RoleResults]:
-    """Results of every role."""
-    results = once(tmp_path_factory, "roles", lambda: results_of_all(lab_files))
+def results_by_role(results: list[dict[str, Any]]) -> dict[str, RoleResults]:
+    """Results of each role, which must have changed nothing in its dry run."""
     all_steps: dict[str, dict[str, list[dict[str, Any]]]] = {}
     role = ""
     for result in results:
@@ -148,12 +160,40 @@ def results_by_role(
         role, step = (role, "verify") if verifies else result["play"].split(" ", 1)
         all_steps.setdefault(role, {}).setdefault(step, []).append(result)
     results_ = {}
-    for role in PLACES:
-        steps = all_steps[role]
+    for role, steps in all_steps.items():
         snapshots = {step: steps[step][0]["stdout"] for step in ("before", "after the dry run", "after")}
         assert snapshots["before"] == snapshots["after the dry run"], f"the dry run of {role} changed the host"
         results_[role] = RoleResults(steps, snapshots["before"], snapshots["after"])
     return results_
+
+
+@pytest.fixture(scope="module")
+def first(lab_files: Path, emulation: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RoleResults]:
+    """Results of the default tier's roles."""
+    folder = tmp_path_factory.mktemp("first")
+    return results_by_role(once(tmp_path_factory, "roles", lambda: results_of(FIRST, False, lab_files, folder)))
+
+
+@pytest.fixture(scope="module")
+def second(lab_files: Path, emulation: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, RoleResults]:
+    """Results of the other kinds, and of roles with all their calls of apt."""
+    folder = tmp_path_factory.mktemp("second")
+    return results_by_role(once(tmp_path_factory, "others", lambda: results_of(SECOND, True, lab_files, folder)))
+
+
+@pytest.fixture
+def tried(request: pytest.FixtureRequest, lab: str, role: str) -> RoleResults:
+    """A role's results in a lab."""
+    found: dict[str, RoleResults] = request.getfixturevalue(lab)
+    return found[role]
+
+
+def in_labs(roles: Set[str]) -> pytest.MarkDecorator:
+    """Parameters of a test: these roles, each in the labs that have it."""
+    slow = pytest.mark.slow("roles and kinds that are parts of others, and apt with nothing to do")
+    labs = [pytest.param("first", role) for role in sorted(FIRST & roles)]
+    labs += [pytest.param("second", role, marks=slow) for role in sorted(SECOND & roles)]
+    return pytest.mark.parametrize(("lab", "role"), labs)
 
 
 def changes(results: list[dict[str, Any]]) -> list[str]:
@@ -161,62 +201,61 @@ def changes(results: list[dict[str, Any]]) -> list[str]:
 
 
 #: Roles that change a host in namespaces. `common` finds the machine's packages there, and no chrony.
-CHANGING = sorted(set(PLACES) - {"common"})
+CHANGING = set(PLACES) - {"common"}
 
 
 def test_every_role_is_tested() -> None:
     tested = {*PLACES, *IN_MACHINES} - set(KINDS) | {"interfaces"}
     assert tested == {path.name for path in (ANSIBLE / "roles").iterdir()}
+    assert set(PLACES) == FIRST | SECOND
     assert set(KINDS) == set(inventory.role_options()["interfaces"]["interfaces_kind"]["choices"])
 
 
-@pytest.mark.parametrize("role", CHANGING)
-def test_check_mode_predicts_the_first_run(results_by_role: dict[str, RoleResults], role: str) -> None:
-    steps = results_by_role[role].steps
+@in_labs(CHANGING)
+def test_check_mode_predicts_the_first_run(tried: RoleResults) -> None:
+    steps = tried.steps
     assert changes(steps["dry"]), "nothing was to be changed on a host that has nothing"
     assert changes(steps["dry"]) == changes(steps["first"])
     assert any(result["diff"] for result in steps["dry"])
 
 
-@pytest.mark.parametrize("role", PLACES)
-def test_a_second_run_changes_nothing(results_by_role: dict[str, RoleResults], role: str) -> None:
-    assert changes(results_by_role[role].steps["verify"]) == []
+@in_labs(set(PLACES))
+def test_a_second_run_changes_nothing(tried: RoleResults) -> None:
+    assert changes(tried.steps["verify"]) == []
 
 
-@pytest.mark.parametrize("role", PLACES)
-def test_the_verification_of_the_role_passes(results_by_role: dict[str, RoleResults], role: str) -> None:
+@in_labs(set(PLACES))
+def test_the_verification_of_the_role_passes(tried: RoleResults) -> None:
     assert any(
-        result["task"].endswith("Verify the answers") and not result["failed"]
-        for result in results_by_role[role].steps["verify"]
+        result["task"].endswith("Verify the answers") and not result["failed"] for result in tried.steps["verify"]
     )
 
 
-def test_a_worker_reports_its_sources(results_by_role: dict[str, RoleResults]) -> None:
-    (answer,) = [
-        result for result in results_by_role["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")
-    ]
+@pytest.mark.slow("a worker's role; tests/system/dask tests that other sources are rejected")
+def test_a_worker_reports_its_sources(second: dict[str, RoleResults]) -> None:
+    (answer,) = [result for result in second["worker"].steps["verify"] if result["task"].endswith("Ask the kernel")]
     assert sources.digest() in answer["stdout"]
 
 
-def test_the_site_runs_behind_its_proxy(results_by_role: dict[str, RoleResults]) -> None:
+def test_the_site_runs_behind_its_proxy(first: dict[str, RoleResults]) -> None:
     if not NGINX:
         pytest.fail("there is no nginx: ./backchannel test installs it")
     answers = [
         result
-        for result in results_by_role["results_site"].steps["verify"]
+        for result in first["results_site"].steps["verify"]
         if result["task"].endswith("Verify the answers of the proxy")
     ]
     assert answers
     assert not any(result["failed"] for result in answers)
 
 
-@pytest.mark.parametrize("role", CHANGING)
-def test_removal_restores_the_host(results_by_role: dict[str, RoleResults], role: str) -> None:
-    steps = results_by_role[role].steps
+@in_labs(CHANGING)
+def test_removal_restores_the_host(tried: RoleResults) -> None:
+    steps = tried.steps
     assert changes(steps["dry away"])
     assert changes(steps["away"])
     assert changes(steps["away again"]) == []
-    assert results_by_role[role].after == results_by_role[role].before
+    assert tried.after == tried.before
 
 
 def test_ansible_lint_reports_nothing() -> None:

@@ -58,24 +58,6 @@ def shared_folder() -> Iterator[None]:
         yield
 
 
-def test_living_workers_are_never_reported_as_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Store.open(tmp_path).close()
-    # At this interval Dask's client overwrites its copy of the scheduler's information, without the workers.
-    with cluster_of(2) as address:
-        with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
-            executor = DaskExecutor(address, Options(tmp_path), Recorder())
-        try:
-            monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
-            seen = []
-            for _ in range(300):
-                executor.machines()
-                seen.append(len(executor._workers))
-            assert set(seen) == {seen[0]}
-            assert seen[0] > 0
-        finally:
-            executor.close()
-
-
 def plugin(results: str = "unused", runner_sources: str = "0" * 64) -> CampaignPlugin:
     """The plugin of a worker, attached."""
     made = CampaignPlugin("topic", results, None, runner_sources)
@@ -136,6 +118,11 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskExecutor]:
         executor.close()
 
 
+def address_of(executor: DaskExecutor) -> str:
+    """The address of its scheduler."""
+    return str(executor._client.scheduler_info()["address"])
+
+
 def limits(executor: DaskExecutor) -> list[int]:
     """The cells that the pools of all workers are allowed."""
     name = executor._name
@@ -154,6 +141,25 @@ def limits(executor: DaskExecutor) -> list[int]:
 def event(worker: str, allowed: int, running: int) -> tuple[float, dict[str, Any]]:
     """A worker's status as Dask delivers it."""
     return 0.0, {"worker": worker, **asdict(PoolStatus(0.5, 0.0, 0.0, running, 0, allowed, ()))}
+
+
+def test_living_workers_are_never_reported_as_gone(
+    three: DaskExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Store.open(tmp_path).close()
+    # At this interval Dask's client overwrites its copy of the scheduler's information, without the workers.
+    with dask.config.set({"distributed.client.scheduler-info-interval": "1ms"}):
+        executor = DaskExecutor(address_of(three), Options(tmp_path), Recorder())
+    try:
+        monkeypatch.setattr("experiments.engine.dask_executor.QUERY_INTERVAL_S", 0.0)
+        seen = []
+        for _ in range(300):
+            executor.machines()
+            seen.append(len(executor._workers))
+        assert set(seen) == {seen[0]}
+        assert seen[0] > 0
+    finally:
+        executor.close()
 
 
 def test_one_worker_of_a_machine_makes_its_runs_and_others_stand_by(three: DaskExecutor) -> None:
@@ -251,16 +257,15 @@ def test_jobs_of_a_broken_connection_are_lost_although_their_workers_stay(three:
         three._client.run(exchange)
 
 
-CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "10 s")
+CAMPAIGN = one_line("single", "repetitions: 4", "rate: 10 Mbit/s, delay: 10 ms", "3 s")
 
 
-def test_one_job_at_a_time_on_a_cluster(tmp_path: Path) -> None:
+def test_one_job_at_a_time_on_a_cluster(three: DaskExecutor, tmp_path: Path) -> None:
     file = tmp_path / "single.yaml"
     file.write_text(CAMPAIGN)
     plan = load(file)
-    with cluster_of(2) as address:
-        options = Options(tmp_path / "results", jobs=1, scheduler=address)
-        assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
+    options = Options(tmp_path / "results", jobs=1, scheduler=address_of(three))
+    assert run_campaign(plan, options, TerminalReporter(Console(quiet=True))).landed == 4
     store = Store.open(tmp_path / "results")
     manifests = [result.documents.manifest for run_id in plan.run_ids if (result := store.run(run_id)) is not None]
     store.close()

@@ -7,11 +7,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
-
-import pytest
 
 from tests.support.waiting import HANGS_S, wait_until
 
@@ -36,34 +34,16 @@ class Serving(NamedTuple):
     worker: subprocess.Popen[str]
 
 
-@pytest.fixture
-def pair() -> Iterator[Serving]:
+@contextmanager
+def pair(of_scheduler: Sequence[str] = (), of_worker: Sequence[str] = ()) -> Iterator[Serving]:
     """A scheduler, its address, and a worker that serves it."""
-    with serving("dask", "scheduler", "--port", "0") as scheduler:
+    with serving("dask", "scheduler", "--port", "0", *of_scheduler) as scheduler:
         assert scheduler.stdout is not None
         address = scheduler.stdout.readline().split()[2].rstrip(";")
-        with serving("dask", "worker", address, "--host", "127.0.0.1") as worker:
+        with serving("dask", "worker", address, *of_worker) as worker:
             assert worker.stdout is not None
             assert worker.stdout.readline().endswith(f"serves {address}\n")
             yield Serving(scheduler, address, worker)
-
-
-def test_a_worker_ends_with_its_scheduler(pair: Serving) -> None:
-    """A service manager then restarts it. Without a scheduler it would serve nobody."""
-    scheduler, address, worker = pair
-    scheduler.kill()
-    _, errors = worker.communicate(timeout=HANGS_S)
-    assert worker.returncode == 1, errors
-    assert errors.splitlines()[-1] == (
-        f"backchannel: the worker ended because the Dask scheduler {address} is gone; restart it with the scheduler"
-    )
-
-
-def test_an_interrupted_worker_exits_with_status_0(pair: Serving) -> None:
-    worker = pair.worker
-    worker.terminate()
-    _, errors = worker.communicate(timeout=HANGS_S)
-    assert (worker.returncode, "is gone" in errors) == (0, False), errors
 
 
 def listening(process: subprocess.Popen[str]) -> dict[int, str]:
@@ -85,30 +65,32 @@ def answer(port: int, path: str) -> int:
         return error.code
 
 
-def test_dask_has_no_pages_and_listens_where_it_is_told(pair: Serving) -> None:
-    scheduler = listening(pair.scheduler)
-    assert set(scheduler.values()) == {"127.0.0.1"}
-    own = int(pair.address.rpartition(":")[2])
-    (http,) = scheduler.keys() - {own}
-    assert answer(http, "health") == 404
-    wait_until(lambda: len(listening(pair.worker)) >= 3, "the worker below its nanny")
-    assert set(listening(pair.worker).values()) == {"127.0.0.1"}
+def test_dask_has_no_pages_and_listens_where_it_is_told_and_an_interrupted_worker_exits_with_status_0() -> None:
+    with pair(of_worker=["--host", "127.0.0.1"]) as (scheduler, address, worker):
+        places = listening(scheduler)
+        assert set(places.values()) == {"127.0.0.1"}
+        own = int(address.rpartition(":")[2])
+        (http,) = places.keys() - {own}
+        assert answer(http, "health") == 404
+        wait_until(lambda: len(listening(worker)) >= 3, "the worker below its nanny")
+        assert set(listening(worker).values()) == {"127.0.0.1"}
+        worker.terminate()
+        _, errors = worker.communicate(timeout=HANGS_S)
+        assert (worker.returncode, "is gone" in errors) == (0, False), errors
 
 
-def test_dasks_pages_have_the_port_that_is_asked_for() -> None:
-    with serving("dask", "scheduler", "--port", "0", "--http-port", "0") as scheduler:
+def test_dasks_pages_have_the_port_that_is_asked_for_and_a_worker_ends_with_its_scheduler() -> None:
+    """A service manager then restarts it. Without a scheduler it would serve nobody."""
+    with pair(of_scheduler=["--http-port", "0"]) as (scheduler, address, worker):
         assert scheduler.stdout is not None
-        scheduler.stdout.readline()
         port = re.search(r"http://127.0.0.1:(\d+)/", scheduler.stdout.readline())
         assert port is not None
         assert answer(int(port[1]), "health") == 200
-
-
-def test_a_worker_listens_on_the_interface_towards_its_scheduler() -> None:
-    with serving("dask", "scheduler", "--port", "0") as scheduler:
-        assert scheduler.stdout is not None
-        address = scheduler.stdout.readline().split()[2].rstrip(";")
-        with serving("dask", "worker", address) as worker:
-            assert worker.stdout is not None
-            worker.stdout.readline()
-            assert set(listening(worker).values()) == {"127.0.0.1"}
+        # The interface towards its scheduler.
+        assert set(listening(worker).values()) == {"127.0.0.1"}
+        scheduler.kill()
+        _, errors = worker.communicate(timeout=HANGS_S)
+        assert worker.returncode == 1, errors
+        assert errors.splitlines()[-1] == (
+            f"backchannel: the worker ended because the Dask scheduler {address} is gone; restart it with the scheduler"
+        )

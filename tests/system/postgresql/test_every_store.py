@@ -89,7 +89,10 @@ def copy(stores: Stores) -> subprocess.CompletedProcess[str]:
     [
         ("compare", "small"),
         ("export", "values", "small", "--out", "OUT.csv"),
-        ("export", "bundle", "small", "--out", "OUT.zip"),
+        pytest.param(
+            ("export", "bundle", "small", "--out", "OUT.zip"),
+            marks=pytest.mark.slow("values and figures, and the files of runs, are compared one by one"),
+        ),
         ("plot", "bars", "small", "--out", "OUT.svg"),
         ("results", "small", "--json"),
     ],
