@@ -14,8 +14,8 @@ from testbed import fidelity
 from testbed.report import ProblemKind
 from testbed.virtual_kernel.kernels import Kernel
 
-#: A little more time, a little less rate, a packet too few: what the machine's own clocks and queues could hide. How the
-#: audit sees each fault, tests/unit/testbed/test_audit.py has in the simulator.
+#: A little more time, a little less rate, a packet too few: what a machine's clocks and queues could hide. That the
+#: audit finds each fault, tests/unit/testbed/test_audit.py shows in the simulator.
 FIRST = ("delay 0.3 ms long", "rate 0.6 % low", "packet swallowed")
 
 
