@@ -2,6 +2,7 @@
 
 The imports take 2 s of CPU, most of a short command. They change no file, so a kill during them tests nothing. A forked
 command runs `experiments/__main__.py` as `python -m experiments` does, and its own children start as they always do.
+Its end leaves out what comes after the functions of `atexit`: freeing every module takes longer than most commands.
 
     python -m tests.support.starter [MODULE...]   # one request a line: {"words": [...], "out": "/file", "err": "/file"}
 
@@ -12,6 +13,8 @@ address space in bytes (`memory`).
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -26,7 +29,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from testbed import resource_limits, sources
+from experiments.language import campaign
+from experiments.language.problems import CampaignError
+from testbed import node_binary, resource_limits, sources
+from testbed.errors import TestbedError
 
 #: What `run` imports on its way to the first run and after it.
 IMPORTED = (
@@ -157,16 +163,36 @@ def _serve() -> list[str]:
 
 def main() -> None:
     """Imports, then serves until the end of standard input."""
+    ended: list[int] = []
+    # The first that is registered is the last that is called.
+    atexit.register(_end, ended)
     # Threads do not survive a fork.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for module in (*IMPORTED, *sys.argv[1:]):
         importlib.import_module(module)
     # Every run states it, and no test changes the sources.
     sources.digest()
+    # What the first campaign of a process has made once: what the node binary declares, and readers of files. Both
+    # depend on the binary alone; a command with another one has its own.
+    with contextlib.suppress(TestbedError, CampaignError):
+        campaign.load(node_binary.ROOT / "experiments/quickstart.yaml", ["backend=sim", "stack=newreno"])
     gc.collect()
     gc.freeze()
     sys.argv = ["experiments", *_serve()]
-    runpy.run_module("experiments", run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module("experiments", run_name="__main__", alter_sys=True)
+    except SystemExit as error:
+        if isinstance(error.code, int):
+            ended.append(error.code)
+        raise
+
+
+def _end(status: list[int]) -> None:
+    """Ends a command that asked for this exit status; one that failed in another way ends as Python does."""
+    if status:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status[0])
 
 
 if __name__ == "__main__":

@@ -70,13 +70,17 @@ def test_every_stack_gives_the_same_bytes_twice(kernel: kernels.Kernel, tmp_path
     assert {stack for stack in STACKS if report.flows[stack].receive.bytes <= 100_000} == set()
 
 
-@pytest.mark.parametrize("stack", ["cubic", "newreno"])
+#: A flow of the kernel's TCP, and one of the research stack beside the kernel.
+ALIKE = pytest.mark.slow("differs from the other in what test_every_stack_gives_the_same_bytes_twice has")
+
+
+@pytest.mark.parametrize("stack", [pytest.param("cubic", marks=ALIKE), "newreno"])
 def test_a_traced_kernel_gives_the_same_bytes(stack: str, kernel: kernels.Kernel, tmp_path: Path) -> None:
     _, first = made(kernel, scenario(stack), tmp_path / "first")
     assert made(kernel, scenario(stack), tmp_path / "traced", "ptrace")[1] == first
 
 
-@pytest.mark.parametrize("stack", ["cubic", "newreno"])
+@pytest.mark.parametrize("stack", ["cubic", pytest.param("newreno", marks=ALIKE)])
 def test_ipv6_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kernel, tmp_path: Path) -> None:
     document = scenario(stack).as_json()
     document["workload"][0]["ip"] = 6
@@ -151,6 +155,7 @@ def command(folder: Path, *prefix: str) -> list[str]:
             "--results", str(folder / "results")]  # fmt: skip
 
 
+@pytest.mark.slow("test_ordinary_user.py has a user without privileges, who is not root either")
 def test_a_campaign_needs_no_capability(kernel: kernels.Kernel, tmp_path: Path) -> None:
     without = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
     done = subprocess.run(command(tmp_path, *without), capture_output=True, text=True, check=False, timeout=300)

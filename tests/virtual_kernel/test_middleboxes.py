@@ -39,7 +39,9 @@ def test_snoop_hides_the_losses_of_the_air_from_a_kernels_sender(kernel: Kernel,
     assert flow["receive"]["bytes"] * 8 / 12 > 1_150_000
 
 
-@pytest.mark.parametrize("box", ["split", "split-smart"])
+@pytest.mark.parametrize(
+    "box", [pytest.param("split", marks=pytest.mark.slow("as with selective acks, and less of it")), "split-smart"]
+)
 def test_split_connections_on_a_lossy_wavelan_hide_the_losses(kernel: Kernel, tmp_path: Path, box: str) -> None:
     sizes = {"down": 800_000, "up": 100_000}
     made = splitting(AIR, WIRE, {"name": box, "options": {}}, duration_s=20.0, workload=both_ways(*sizes.values()))

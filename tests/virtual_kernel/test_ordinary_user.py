@@ -71,7 +71,7 @@ def run(world: Path, home: Path, campaign: str) -> subprocess.CompletedProcess[s
     [
         # Nothing names a backend: without root it is the virtual kernel.
         (KERNEL_TCP, "you are not root; the campaign runs on Linux"),
-        (RESEARCH_STACK, ""),
+        pytest.param(RESEARCH_STACK, "", marks=pytest.mark.slow("another stack, as the same user")),
     ],
     ids=["kernel TCP", "research stack"],
 )

@@ -54,7 +54,9 @@ duration: 2 s
 """
 
 
-@pytest.mark.parametrize("peer", ["dctcp", "reno"])
+@pytest.mark.parametrize(
+    "peer", [pytest.param("dctcp", marks=pytest.mark.slow("test_l4s.py has good runs of DCTCP")), "reno"]
+)
 def test_a_control_that_the_kernel_exchanges_during_the_connection_fails_the_run(tmp_path: Path, peer: str) -> None:
     """A host with Reno refuses ECN, and DCTCP is Reno from the handshake on."""
     campaign = tmp_path / "exchanged.yaml"

@@ -68,7 +68,7 @@ def measured(project: Path, name: str, size_bytes: int) -> Path:
 
 def test_a_slower_exchange_fails_and_an_equal_one_does_not(kernel: Kernel, project: Path) -> None:
     base, slow = (measured(project, *asked) for asked in (("base", 30_000), ("slow", 90_000)))
-    # The test of the script for CI measures twice.
+    # The test of the script for CI measures an equal one twice.
     same = shutil.copytree(base, project / "same")
     equal = backchannel("regressions", base, same, "--junit", project / "equal.xml")
     assert (equal.returncode, "0 of" in equal.stdout) == (0, True), equal.stdout + equal.stderr
@@ -177,24 +177,40 @@ def ci(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(words, cwd=project, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_the_script_for_ci_compares_a_change_with_its_base(kernel: Kernel, project: Path) -> None:
+@pytest.fixture
+def committed(project: Path) -> Path:
+    """The project with a test of a download, and one of a download that no change of `size` concerns."""
     (project / "test_mine.py").write_text(
         "from pathlib import Path\n"
         "HERE = Path(__file__).parent\n"
-        "def test_mine(line):\n"
-        "    server = ['python3', HERE / 'server.py', '{server}', '{port}', (HERE / 'size').read_text().strip()]\n"
+        "def measure(line, size):\n"
+        "    server = ['python3', HERE / 'server.py', '{server}', '{port}', size]\n"
         "    line('cable').run(server, ['python3', HERE / 'client.py', '{server}', '{port}'], seeds=2)\n"
+        "def test_mine(line):\n"
+        "    measure(line, (HERE / 'size').read_text().strip())\n"
+        "def test_other(line):\n"
+        "    measure(line, '20000')\n"
     )
     git(project, "init", "-q")
     (project / "size").write_text("30000")
     git(project, "add", ".")
     git(project, "commit", "-qm", "base")
-    same = ci(project, "--setup", "true")
-    assert (same.returncode, same.stdout) == (0, "0 of 1 comparisons fail.\n"), same.stderr
+    return project
+
+
+@pytest.mark.slow("a change that does nothing is one of both tests of test_the_script_for_ci_finds_what_a_change_did")
+def test_the_script_for_ci_passes_a_change_that_does_nothing(kernel: Kernel, committed: Path) -> None:
+    same = ci(committed, "--setup", "true")
+    assert (same.returncode, same.stdout) == (0, "0 of 2 comparisons fail.\n"), same.stderr
+
+
+def test_the_script_for_ci_finds_what_a_change_did(kernel: Kernel, committed: Path) -> None:
+    project = committed
     slow = ci(project, "--setup", "echo 90000 >size.new; [ -d .git ] && mv size.new size; true")
     assert slow.returncode == 1, slow.stderr
-    assert "**worse**" in slow.stdout
-    assert ET.parse(project / "out.xml").find(".//failure") is not None
+    assert slow.stdout.count("**worse**") == 1
+    assert "1 of 2 comparisons fail." in slow.stdout
+    assert len(ET.parse(project / "out.xml").findall(".//failure")) == 1
     listed = subprocess.run(["git", "worktree", "list"], cwd=project, capture_output=True, text=True, check=True)
     assert len(listed.stdout.splitlines()) == 1
     assert ci(project, "--rule", "x").returncode == 2

@@ -159,7 +159,13 @@ def test_metrics_agree(folders: dict[str, tuple[Path, Report]]) -> None:
     assert not apart
 
 
-@pytest.mark.parametrize("options", [{}, {"session": "tls"}], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param({}, id="plain", marks=pytest.mark.slow("as with TLS, and less of it")),
+        pytest.param({"session": "tls"}, id="tls"),
+    ],
+)
 def test_quic_carries_every_workload_as_in_simulation(options: dict[str, Any], kernel: Kernel, tmp_path: Path) -> None:
     stack = {"name": "quic", "options": options}
     made = tcp_workloads.scenario(stack, stack)
@@ -174,11 +180,12 @@ LINUX = {"name": "cubic", "options": {}}
 @pytest.mark.parametrize(
     "stacks",
     [
-        (tcp_workloads.RESEARCH, tcp_workloads.RESEARCH),
-        (tcp_workloads.RESEARCH, LINUX),
-        (LINUX, tcp_workloads.RESEARCH),
+        pytest.param((tcp_workloads.RESEARCH, tcp_workloads.RESEARCH), id="research"),
+        pytest.param((tcp_workloads.RESEARCH, LINUX), id="to-linux"),
+        pytest.param(
+            (LINUX, tcp_workloads.RESEARCH), id="from-linux", marks=pytest.mark.slow("as to Linux, the other way round")
+        ),
     ],
-    ids=["research", "to-linux", "from-linux"],
 )
 def test_the_research_stack_carries_every_workload_as_in_simulation(
     stacks: tuple[dict[str, Any], dict[str, Any]], kernel: Kernel, tmp_path: Path

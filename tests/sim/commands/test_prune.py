@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -24,18 +25,25 @@ repetitions: 2
 """
 
 
-@pytest.fixture
-def results(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A campaign as in its file and with another stack, and one that reproduces something."""
-    file, paper = tmp_path / "small.yaml", tmp_path / "paper.yaml"
+    folder = tmp_path_factory.mktemp("prune")
+    file, paper = folder / "small.yaml", folder / "paper.yaml"
     file.write_text(CAMPAIGN)
     paper.write_text(
         CAMPAIGN.replace("name: small", "name: paper\nartefact: asym-fig1").replace("duration: 4 s", "duration: 3 s")
     )
     for words in ([file], [file, "--set", "stack=tahoe"], [paper]):
-        status, _, errors = called("run", *words, "--results", tmp_path / "results")
+        status, _, errors = called("run", *words, "--results", folder / "results")
         assert status == 0, errors
-    return tmp_path / "results"
+    return folder / "results"
+
+
+@pytest.fixture
+def results(made: Path, tmp_path: Path) -> Path:
+    """A copy of them."""
+    return shutil.copytree(made, tmp_path / "results", symlinks=True)
 
 
 def prune(*words: str | Path) -> tuple[int, str, str]:

@@ -14,6 +14,7 @@ from analysis.store import Store
 from analysis.store.claims import Claims
 from experiments.language.campaign import load
 from tests.support.campaign_texts import one_line
+from tests.support.command_line import backchannel
 from tests.support.waiting import HANGS_S, wait_until
 
 #: As many as one runner makes while the next one starts.
@@ -28,8 +29,8 @@ def campaign(tmp_path: Path) -> Path:
     return written(tmp_path / "shared.yaml", RUNS)
 
 
-def written(path: Path, repetitions: int) -> Path:
-    path.write_text(one_line("shared", f"repetitions: {repetitions}", duration="8 s"))
+def written(path: Path, repetitions: int, duration_s: int = 8) -> Path:
+    path.write_text(one_line("shared", f"repetitions: {repetitions}", duration=f"{duration_s} s"))
     return path
 
 
@@ -86,7 +87,7 @@ def test_a_runner_goes_on_with_what_a_killed_one_had_claimed(campaign: Path, tmp
 
 
 def test_runs_that_another_runner_gives_up_are_made_here(tmp_path: Path) -> None:
-    campaign = written(tmp_path / "shared.yaml", FEW)
+    campaign = written(tmp_path / "shared.yaml", FEW, duration_s=2)
     results = tmp_path / "results"
     ids = load(campaign).run_ids
     store = Store.open(results)
@@ -103,11 +104,11 @@ def test_runs_that_another_runner_gives_up_are_made_here(tmp_path: Path) -> None
 
 
 def test_with_force_each_runner_makes_all(tmp_path: Path) -> None:
-    campaign = written(tmp_path / "shared.yaml", FEW)
-    results = tmp_path / "results"
-    assert start(campaign, results).communicate(timeout=HANGS_S)
-    store = Store.open(results)
+    campaign = written(tmp_path / "shared.yaml", FEW, duration_s=2)
+    words = ("run", campaign, "--results", tmp_path / "results")
+    assert made(backchannel(*words, status=0).stdout) == FEW
+    store = Store.open(tmp_path / "results")
     Claims(store).take(load(campaign).run_ids)
-    said = start(campaign, results, "--force").communicate(timeout=HANGS_S)[0]
+    said = backchannel(*words, "--force", status=0).stdout
     store.close()
     assert made(said) == FEW

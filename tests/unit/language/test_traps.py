@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import pytest
 
-from experiments.catalogue import NOT_CAMPAIGNS
 from experiments.language import source, traps
 from experiments.language.backends import Backend
 from experiments.language.campaign import expand, load
@@ -153,14 +151,3 @@ def test_warnings_have_line_and_points() -> None:
     (line,) = traps.warnings(expand(read), read)
     assert line.startswith("c.yaml:4: network.forward: warning: queue below one burst: flow f begins with 10 segments")
     assert line.endswith("(at 1 of 2 combinations)")
-
-
-def campaigns() -> list[Any]:
-    # targets.yaml has published values.
-    return sorted(path for path in (ROOT / "experiments").rglob("*.yaml") if path.name not in NOT_CAMPAIGNS)
-
-
-@pytest.mark.parametrize("path", campaigns(), ids=lambda path: path.stem)
-def test_every_campaign_can_be_searched_for_traps(path: Any) -> None:
-    read = source.read(path)
-    traps.warnings(expand(read), read)
