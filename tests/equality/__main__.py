@@ -23,6 +23,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -90,15 +91,21 @@ def campaigns() -> list[tuple[str, int | None]]:
     return [*own, *published]
 
 
+#: Runs a command line.
+Command = Callable[..., subprocess.CompletedProcess[str]]
+
+
 def record(checkout: Path, only: str, jobs: int) -> dict[str, Any]:
     """Runs the corpus with a checkout's software."""
+    command = _of(checkout)
     wanted = [(file, limit) for file, limit in campaigns() if only in file]
     with ThreadPoolExecutor(jobs) as pool:
-        result = pool.map(lambda item: _campaign(checkout, *item), wanted)
+        result = pool.map(lambda item: campaign(command, *item), wanted)
         return {Path(file).stem: entry for (file, _), entry in zip(wanted, result, strict=True)}
 
 
-def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
+def _of(checkout: Path) -> Command:
+    """The command line of a checkout."""
     environment = {
         **os.environ, "PYTHONPATH": str(checkout), "BACKCHANNEL_ROOT": str(checkout),
         "BACKCHANNEL_NODE": os.environ.get("BACKCHANNEL_NODE", str(checkout / "target/release/backchannel-node")),
@@ -110,6 +117,11 @@ def _campaign(checkout: Path, file: str, limit: int | None) -> dict[str, Any]:
             cwd=checkout, env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
 
+    return call
+
+
+def campaign(call: Command, file: str, limit: int | None = None) -> dict[str, Any]:
+    """Runs a campaign, or as many of its runs, by a command line."""
     print(file, file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as results:
         planned = call("plan", file, "--backend", "sim", "--json", "--results", results)

@@ -8,12 +8,11 @@ A difference is a changed result. If it is intended, write the new digests and s
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
-from testbed.node_binary import ROOT
-from tests.equality.__main__ import GOLDEN, HERE, digests, record
+from tests.equality.__main__ import GOLDEN, HERE, campaign as recorded, digests
+from tests.support.command_line import backchannel
 
 CAMPAIGNS = sorted(path.stem for path in HERE.glob("*.yaml"))
 
@@ -23,6 +22,6 @@ def test_every_campaign_of_the_corpus_is_recorded() -> None:
 
 
 @pytest.mark.parametrize("campaign", CAMPAIGNS)
-def test_results_are_those_that_were_recorded(campaign: str, tmp_path: Path) -> None:
-    result = digests(record(ROOT, f"equality/{campaign}.yaml", jobs=1))
+def test_results_are_those_that_were_recorded(campaign: str) -> None:
+    result = digests({campaign: recorded(backchannel, str(HERE / f"{campaign}.yaml"))})
     assert result[campaign] == json.loads(GOLDEN.read_text())[campaign]

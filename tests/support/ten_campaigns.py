@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from analysis.store import Store
@@ -14,6 +15,7 @@ from analysis.store.documents import SessionDescription
 from experiments.sessions import record
 from testbed import node_binary
 from testbed.scenario import Scenario
+from tests.support.called import called
 from tests.support.command_line import backchannel
 from tests.support.simulated import kept
 
@@ -33,8 +35,27 @@ workload:
   - {name: forward, from: server, to: client, start: [0 s, 0.2 s]}
   - {name: reverse, from: client, to: server, start: [0.5 s, 1 s]}
 """
+
+
+def _wide(rates: int) -> str:
+    """A campaign with four combinations for each pair of this many rates."""
+    numbers = range(1, rates + 1)
+    return f"""\
+{_PATH}workload:
+  - {{name: down, from: server, to: client, start: [0 s, 0.1 s]}}
+  - {{name: up, from: client, to: server, start: [0 s, 0.1 s]}}
+duration: 1 s
+{_COUNTED}sweep:
+  network.forward.rate: [{", ".join(f"{rate} Mbit/s" for rate in numbers)}]
+  network.reverse.rate: [{", ".join(f"{32 * rate} kbit/s" for rate in numbers)}]
+  network.reverse.queue.policy: [droptail, acks-first]
+  network.reverse.queue.limit: [5 packets, 20 packets]
+repetitions: 1
+"""
+
+
 SIMULATED = {
-    "one-axis": f"{_PATH}{_BOTH}duration: 8 s\nsweep:\n  {_POLICIES}\nrepetitions: 5\n",
+    "one-axis": f"{_PATH}{_BOTH}duration: 5 s\nsweep:\n  {_POLICIES}\nrepetitions: 5\n",
     # What the issue was filed about, smaller: two stacks, four policies, five rates.
     "three-axes": f"""\
 {_PATH}workload:
@@ -71,7 +92,7 @@ repetitions: 4
 {_PATH}workload:
   - {{name: upload, from: client, to: server, count: 3, start: [0 s, 1 s]}}
 duration: 8 s
-sweep:
+{_COUNTED}sweep:
   network.reverse.queue.limit: [5 packets, 10 packets, 40 packets]
 repetitions: 4
 """,
@@ -80,23 +101,14 @@ repetitions: 4
   - {{name: backup-to-the-office, from: client, to: server, size: 60 kB, start: [0 s, 0.2 s]}}
   - {{name: film, from: server, to: client, start: [0 s, 0.2 s]}}
 duration: 8 s
-sweep:
+{_COUNTED}sweep:
   {_POLICIES}
 repetitions: 4
 """,
-    "four-hundred": f"""\
-{_PATH}workload:
-  - {{name: down, from: server, to: client, start: [0 s, 0.1 s]}}
-  - {{name: up, from: client, to: server, start: [0 s, 0.1 s]}}
-duration: 1 s
-{_COUNTED}sweep:
-  network.forward.rate: [{", ".join(f"{rate} Mbit/s" for rate in range(1, 11))}]
-  network.reverse.rate: [{", ".join(f"{32 * rate} kbit/s" for rate in range(1, 11))}]
-  network.reverse.queue.policy: [droptail, acks-first]
-  network.reverse.queue.limit: [5 packets, 20 packets]
-repetitions: 1
-""",
+    "hundred": _wide(rates=5),
 }
+#: As wide as campaigns of users are.
+WIDE = {"four-hundred": _wide(rates=10)}
 #: A paper's, shorter than published.
 PAPER, SHORTER = "acq-fig7", ("duration=400 s", "repetitions=2", "capture.counters.every=10 s")
 #: Names of the campaigns in the store. Session and import are collections.
@@ -109,11 +121,26 @@ def ten(folder: Path) -> Path:
     return folder / "results"
 
 
-def _make(made: Path) -> None:
+def wide(folder: Path) -> Path:
+    """A results folder with four hundred combinations."""
+    kept(folder, "four-hundred", "".join(WIDE.values()), _make_wide)
+    return folder / "results"
+
+
+def _simulate(made: Path, campaigns: Mapping[str, str]) -> Path:
     results = made / "results"
-    for name, text in SIMULATED.items():
+    for name, text in campaigns.items():
         (made / f"{name}.yaml").write_text(f"name: {name}\n{text}")
         _done("run", made / f"{name}.yaml", "--results", results, "--scheduler", "none")
+    return results
+
+
+def _make_wide(made: Path) -> None:
+    _simulate(made, WIDE)
+
+
+def _make(made: Path) -> None:
+    results = _simulate(made, SIMULATED)
     paper = node_binary.ROOT / f"experiments/acq/{PAPER}.yaml"
     _done("run", paper, "--results", results, *(word for change in SHORTER for word in ("--set", change)))
     with Store.open(results) as store:
@@ -123,7 +150,8 @@ def _make(made: Path) -> None:
         _keep_session(store, run_id, captures)
     at_client = made / "client.pcap"
     at_client.write_bytes(gzip.decompress(next(path for path in captures if "client" in path.name).read_bytes()))
-    _done("import", at_client, "--results", results)
+    # It forks, which no process with the threads of captures does.
+    backchannel("import", at_client, "--results", results, status=0)
 
 
 def _keep_session(store: Store, run_id: str, captures: list[Path]) -> None:
@@ -147,5 +175,5 @@ def _keep_session(store: Store, run_id: str, captures: list[Path]) -> None:
 
 
 def _done(*words: str | Path) -> None:
-    done = backchannel(*words)
-    assert done.returncode == 0, f"{words}: {done.stderr or done.stdout}"
+    status, out, err = called(*words)
+    assert status == 0, f"{words}: {err or out}"

@@ -8,6 +8,7 @@ import json
 import math
 import random
 import re
+import shutil
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from experiments.tables import SINGLE_RUNS, comparison_table
 from tests.support.command_line import backchannel
 from tests.support.questions import asking
 from tests.support.rewriting import rewriting
+from tests.support.simulated import ran
 from web.app import create_app
 from web.compared import ComparedValue, Row, note_on
 
@@ -222,14 +224,21 @@ SWEPT = FILE.replace("repetitions: 3", "repetitions: 6\nsweep: {network.forward.
 SWEPT = SWEPT.replace("delay: 10 ms,", "delay: 10 ms, errors: [{model: uniform, probability: 0.01}],")
 
 
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The results of SWEPT."""
+    return ran(tmp_path_factory.mktemp("swept"), "c.yaml", SWEPT).results
+
+
 @pytest.mark.parametrize(
     "invalid", [[], [(0, 0)], [(0, 0), (0, 1), (0, 2), (1, 3), (1, 4)]], ids=["all", "one", "five"]
 )
-def test_compare_contrast_site_and_scorecard_give_one_interval(tmp_path: Path, invalid: list[tuple[int, int]]) -> None:
+def test_compare_contrast_site_and_scorecard_give_one_interval(
+    swept: Path, tmp_path: Path, invalid: list[tuple[int, int]]
+) -> None:
     """With all runs, with one that has no partner, and with so few pairs that Welch's interval is due."""
-    file, folder = tmp_path / "c.yaml", tmp_path / "results"
-    file.write_text(SWEPT)
-    assert backchannel("run", str(file), "--results", str(folder)).returncode == 0
+    folder = tmp_path / "results"
+    shutil.copytree(swept, folder)
     store = Store.open(folder)
     with rewriting(store) as connection:
         for point, repetition in invalid:

@@ -115,17 +115,26 @@ def test_what_is_not_there_is_told(results: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
-def test_figures_by_the_command_line(results: Path, tmp_path: Path) -> None:
+_DRAWN_ALIKE = pytest.mark.slow(reason="lines over time, as sequence and queue draw them")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("sequence", "RUN", "--of", "forward", "--from", "2"), ("queue", "RUN", "--of", "bottleneck/reverse"),
+        ("throughput", "RUN", "--slice", "0.5"), ("bars", "small", "--metric", "goodput"), ("cdf", "small", "--pooled"),
+        *(pytest.param((kind, "RUN"), marks=_DRAWN_ALIKE)
+          for kind in ("cwnd", "rtt", "outstanding", "utilisation", "rtt-cdf")),
+    ],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_figures_by_the_command_line(words: tuple[str, ...], results: Path, tmp_path: Path) -> None:
     run = analysis.open(results)["small"].values()["run_id"][0]
-    for words in (
-        ("sequence", run, "--of", "forward", "--from", "2"), ("cwnd", run), ("rtt", run), ("outstanding", run),
-        ("throughput", run, "--slice", "0.5"), ("queue", run, "--of", "bottleneck/reverse"), ("utilisation", run),
-        ("rtt-cdf", run), ("bars", "small", "--metric", "goodput"), ("cdf", "small", "--pooled"),
-    ):  # fmt: skip
-        path = tmp_path / f"{words[0]}.pdf"
-        status, out, err = called("plot", *words, "--results", results, "--out", path)
-        assert (status, out) == (0, f"{path}\n"), err
-        assert path.read_bytes().startswith(b"%PDF")
+    path = tmp_path / f"{words[0]}.pdf"
+    given = (run if word == "RUN" else word for word in words)
+    status, out, err = called("plot", *given, "--results", results, "--out", path)
+    assert (status, out) == (0, f"{path}\n"), err
+    assert path.read_bytes().startswith(b"%PDF")
 
 
 @pytest.mark.parametrize(

@@ -81,12 +81,32 @@ def beside(package: Path) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join([str(package), str(node_binary.ROOT)])}
 
 
+class Commands:
+    """Forks commands where a package is installed."""
+
+    def __init__(self, package: Path, folder: Path) -> None:
+        # What a link leads to changes without another start of Python.
+        self._link = folder / "site-packages"
+        self._link.symlink_to(package)
+        self.starter = Starter(beside(self._link), folder / "log")
+
+    def run(self, package: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
+        self._link.unlink()
+        self._link.symlink_to(package)
+        return self.starter.run([*map(str, words)], beside(self._link), timeout_s=240)
+
+    def out(self, package: Path, *words: str | Path) -> str:
+        """What a command that ends well prints on standard output."""
+        done = self.run(package, *words)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+
 @pytest.fixture(scope="module")
-def starter(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Starter]:
-    """Forks commands where the package is installed."""
-    starter = Starter(beside(outside), tmp_path_factory.mktemp("commands") / "log")
-    yield starter
-    starter.close()
+def commands(outside: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Commands]:
+    commands = Commands(outside, tmp_path_factory.mktemp("commands"))
+    yield commands
+    commands.starter.close()
 
 
 @pytest.fixture
@@ -96,21 +116,6 @@ def faulty(outside: Path, tmp_path: Path) -> Path:
     shutil.copytree(outside, folder)
     (folder / "outside_metrics.py").write_text(FAULTY)
     return folder
-
-
-@pytest.fixture
-def faulty_starter(faulty: Path, tmp_path: Path) -> Iterator[Starter]:
-    """Forks commands where that package is installed, each of which loads it."""
-    starter = Starter(beside(faulty), tmp_path / "log")
-    yield starter
-    starter.close()
-
-
-def ran(starter: Starter, outside: Path, *words: str | Path) -> str:
-    """What a command prints on standard output where the package is installed."""
-    done = starter.run([*map(str, words)], beside(outside), timeout_s=240, memory_bytes=None)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 #: Prints answers of the site as a JSON list.
@@ -123,7 +128,7 @@ print(json.dumps([site.get(address).text for address in sys.argv[2:]]))
 """
 
 
-def test_a_package_adds_metrics_and_exports(starter: Starter, outside: Path, results: Path, tmp_path: Path) -> None:
+def test_a_package_adds_metrics_and_exports(commands: Commands, outside: Path, results: Path, tmp_path: Path) -> None:
     stored = tmp_path / "results"
     shutil.copytree(results, stored)
     with analysis.open(stored) as s:
@@ -132,7 +137,7 @@ def test_a_package_adds_metrics_and_exports(starter: Starter, outside: Path, res
         expected = float(flow.delivered_bytes(flow.begun_s, flow.begun_s + 1.0))
 
     def backchannel(*words: str | Path) -> str:
-        return ran(starter, outside, *words)
+        return commands.out(outside, *words)
 
     for word, name in (("metrics", "first_second"), ("figures", "staircase"), ("exports", "staircase")):
         listed = {entry["name"]: entry["source"] for entry in json.loads(backchannel("list", word, "--json"))}
@@ -178,13 +183,13 @@ def test_a_package_adds_metrics_and_exports(starter: Starter, outside: Path, res
     assert "Bytes in the first second" in docs
 
 
-def test_a_run_states_the_packages_that_measured_it(starter: Starter, outside: Path, tmp_path: Path) -> None:
+def test_a_run_states_the_packages_that_measured_it(commands: Commands, outside: Path, tmp_path: Path) -> None:
     text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
         "duration: 6", "duration: 3"
     )
     (tmp_path / "small.yaml").write_text(text)
     words = ("run", tmp_path / "small.yaml", "--set", "repetitions=1", "--results", tmp_path / "results", "--json")
-    ran(starter, outside, *words)
+    commands.out(outside, *words)
     with analysis.open(tmp_path / "results") as s:
         run = s.run(s.runs()["run_id"][0])
         assert [plugin.name for plugin in run.row.documents.manifest.plugins] == ["outside-metrics"]
@@ -196,12 +201,11 @@ def test_a_run_states_the_packages_that_measured_it(starter: Starter, outside: P
     assert "Bytes in" not in create_app(tmp_path / "results").test_client().get(f"/runs/{run.id}").text
 
 
-def test_a_package_that_cannot_be_loaded_is_named(outside: Path, tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_loaded_is_named(commands: Commands, outside: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(outside, broken)
     (broken / "outside_metrics.py").write_text("import nothing_like_it\n")
-    words = [sys.executable, "-m", "experiments", "list", "metrics"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, env=beside(broken))
+    done = commands.run(broken, "list", "metrics")
     assert done.returncode != 0
     assert "backchannel: the package outside-metrics 0.7, which adds metrics, cannot be loaded" in done.stderr
     assert "Traceback" not in done.stderr
@@ -271,7 +275,7 @@ def failed(error: str, line: str) -> str:
 
 
 def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(
-    faulty_starter: Starter, faulty: Path, tmp_path: Path
+    commands: Commands, faulty: Path, tmp_path: Path
 ) -> None:
     stored = tmp_path / "results"
     text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
@@ -280,7 +284,7 @@ def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(
     (tmp_path / "small.yaml").write_text(text)
 
     def backchannel(*words: str | Path) -> subprocess.CompletedProcess[str]:
-        done = faulty_starter.run([*map(str, words), "--results", str(stored)], beside(faulty), timeout_s=240)
+        done = commands.run(faulty, *words, "--results", stored)
         assert "Traceback" not in done.stderr, done.stderr
         return done
 

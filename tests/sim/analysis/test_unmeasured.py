@@ -13,7 +13,9 @@ from tests.support.campaign_texts import asymmetric_path
 
 CAMPAIGN = f"""
 name: bare
-{asymmetric_path()}workload: [{{name: f, from: server, to: client}}]
+backend: sim
+{asymmetric_path()}stack: newreno
+workload: [{{name: f, from: server, to: client}}]
 duration: 1 s
 capture: {{at: [none]}}
 """

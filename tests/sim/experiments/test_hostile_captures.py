@@ -23,7 +23,14 @@ MEMORY_GB = 1.5
 OF_LINKS = {"queue", "queue-delay", "mark-probability", "utilisation"}
 
 
-@pytest.mark.parametrize("name", hostile.CAPTURES)
+#: Time stamps of each kind: in turn, without flows, far in one format and the other, of no time, and many.
+_KINDS = ("back-and-forth", "backwards", "one-late-packet", "pcapng-beyond-64-bits", "pcapng-finest", "days-of-data")
+_ALIKE = pytest.mark.slow(reason="time stamps of a kind that another capture has")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in _KINDS else _ALIKE) for name in hostile.CAPTURES]
+)
 def test_a_hostile_capture_is_measured_drawn_and_exported(name: str, tmp_path: Path) -> None:
     capture = tmp_path / f"{name}.pcap"
     capture.write_bytes(hostile.CAPTURES[name]())

@@ -70,10 +70,13 @@ def plain(transfer: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory)
     return file, imported(folder / "results", file)
 
 
-FORMATS = ("pcapng", "nsecpcap", "snoop", "netmon1", "netmon2", "erf", "visual", "lanalyzer", "ngsniffer")
+#: Two that are read here, and one that TShark reads.
+READERS = ("pcapng", "nsecpcap", "erf")
+OTHERS = ("snoop", "netmon1", "netmon2", "visual", "lanalyzer", "ngsniffer")
+_BY_TSHARK = pytest.mark.slow(reason="TShark reads it, as it reads erf")
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", [*READERS, *(pytest.param(kind, marks=_BY_TSHARK) for kind in OTHERS)])
 def test_every_format_gives_the_same_transfer(kind: str, plain: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     file, expected = plain
     other = tmp_path / f"other.{kind}"
@@ -96,7 +99,10 @@ def test_every_format_gives_the_same_transfer(kind: str, plain: tuple[Path, dict
     assert values(result, "throughput") == pytest.approx(values(expected, "throughput"), rel=1e-3)
 
 
-@pytest.mark.parametrize("ahead_s", [SECONDS_APART, -SECONDS_APART, 0.0])
+@pytest.mark.parametrize(
+    "ahead_s",
+    [pytest.param(SECONDS_APART, marks=pytest.mark.slow(reason="as behind, with another sign")), -SECONDS_APART, 0.0],
+)
 def test_clocks_of_two_captures_are_aligned(ahead_s: float, transfer: tuple[Path, Path], tmp_path: Path) -> None:
     sender, receiver = transfer
     late = tmp_path / "late.pcap"
@@ -149,7 +155,7 @@ def packets(raw: bytes) -> list[bytes]:
     return result
 
 
-@pytest.mark.parametrize("skipped", [0, 5])
+@pytest.mark.parametrize("skipped", [pytest.param(0, marks=pytest.mark.slow(reason="with less it is harder")), 5])
 def test_acks_alone_tell_what_was_transferred(skipped: int, transfer: tuple[Path, Path], tmp_path: Path) -> None:
     raw = transfer[1].read_bytes()
     # Raw IP: the source is at byte 12; the first packet is the sender's SYN.
