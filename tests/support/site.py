@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gzip
+import io
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +25,11 @@ from experiments.sessions import control
 from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
 from experiments.sessions.state import EnteredNode, SessionControl, SessionState
+from testbed import resource_limits
 from testbed.local_folders import private_folder
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.simulated import Simulated, ran
+from web import check
 from web.app import create_app
 from web.serve import server as make_server
 
@@ -89,6 +95,28 @@ def dropping(tmp_path_factory: pytest.TempPathFactory) -> Simulated:
 @pytest.fixture(scope="session")
 def client(simulated: Simulated) -> FlaskClient:
     return create_app(simulated.results).test_client()
+
+
+@pytest.fixture
+def checked_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The site checks texts in this process, for tests of what it says of them.
+
+    The process of a check, whose imports take a second of CPU, is in test_safety, in the first tests of test_requests
+    and of test_own_code, and in a browser.
+    """
+
+    def run(words: list[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:  # noqa: A002 (of run)
+        said = io.StringIO()
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", io.StringIO(input))
+            patch.setattr(sys, "stdout", said)
+            # They would hold for all tests after this one.
+            patch.setattr(resource_limits, "lower", lambda *_: None)
+            check.main()
+        return subprocess.CompletedProcess(words, 0, said.getvalue(), "")
+
+    own = SimpleNamespace(run=run, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(check, "subprocess", own)
 
 
 DIRECTION = {"submitted_packets": 9, "delivered_packets": 8, "transmitted_bytes": 700, "queue_packets": 3,
@@ -188,6 +216,13 @@ def serve() -> Iterator[Callable[[Path], str]]:
 #: Widths of a desktop and of a phone, and tests that are done on both.
 DESKTOP_PX, PHONE_PX = 1280, 390
 on_both = pytest.mark.parametrize("page", [DESKTOP_PX, PHONE_PX], indirect=True)
+#: The same, of which the default tier has the width at which more can break.
+desktop_first = pytest.mark.parametrize(
+    "page", [DESKTOP_PX, pytest.param(PHONE_PX, marks=pytest.mark.slow("the same on a phone"))], indirect=True
+)
+phone_first = pytest.mark.parametrize(
+    "page", [pytest.param(DESKTOP_PX, marks=pytest.mark.slow("the same on a desktop")), PHONE_PX], indirect=True
+)
 
 
 @pytest.fixture

@@ -1,3 +1,3 @@
 """Fixtures of the site, without a browser."""
 
-from tests.support.site import address, client, dropping, session, simulated
+from tests.support.site import address, checked_here, client, dropping, session, simulated

@@ -62,6 +62,7 @@ def test_a_text_that_names_the_folder_is_good_and_its_request_has_the_sources(
     assert attached.body_of(request.text, "./site-own") == crates[0].text
 
 
+@pytest.mark.usefixtures("checked_here")
 def test_a_wrong_parameter_has_its_line_and_range(visitor: FlaskClient) -> None:
     _, verdict = post(visitor, "/api/check", TEXT.replace("threshold: 3", "threshold: 0 packets"))
     (problem,) = verdict["problems"]
@@ -70,6 +71,7 @@ def test_a_wrong_parameter_has_its_line_and_range(visitor: FlaskClient) -> None:
     assert "did you mean 'threshold'" in verdict["problems"][0]
 
 
+@pytest.mark.usefixtures("checked_here")
 def test_a_folder_that_the_site_was_not_started_with_is_refused(visitor: FlaskClient) -> None:
     _, verdict = post(visitor, "/api/check", TEXT.replace("./site-own", "./other"))
     (problem,) = verdict["problems"]
@@ -77,6 +79,7 @@ def test_a_folder_that_the_site_was_not_started_with_is_refused(visitor: FlaskCl
     assert "./other is not attached to this text" in problem
 
 
+@pytest.mark.usefixtures("checked_here")
 @pytest.mark.parametrize(
     ("fields", "texts"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import signal
@@ -20,7 +21,7 @@ from tests.conftest import backchannel, two_hosts
 from tests.screenshots import settle
 from tests.sim.web.test_requests import TINY
 from tests.support.simulated import Simulated
-from tests.support.site import captured, on_both
+from tests.support.site import captured, desktop_first, phone_first
 from tests.support.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.browser
@@ -91,7 +92,7 @@ def test_the_uppermost_plot_is_asked_for_with_the_page_and_once(page: Page, addr
         assert len(asked) == 1, period
 
 
-@on_both
+@desktop_first
 def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id(1)}")
     first = drawn(page, "sequence")
@@ -107,7 +108,7 @@ def test_cursors_are_linked(page: Page, address: str, simulated: Simulated) -> N
     expect(first.locator(".readout")).to_contain_text(re.compile(r"^[\d.]+ s"))
 
 
-@on_both
+@phone_first
 def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
     drawn(page, "sequence")
@@ -126,7 +127,7 @@ def test_one_zooms_to_a_retransmission_and_reads_its_fields(page: Page, address:
     expect(panel.locator("dl")).to_have_text(before, use_inner_text=True)
 
 
-@on_both
+@desktop_first
 def test_a_loss_is_explained_and_in_the_address(page: Page, serve: Callable[[Path], str], dropping: Simulated) -> None:
     page.goto(f"{serve(dropping.results)}/runs/{dropping.run_id()}")
     drawn(page, "sequence")
@@ -162,7 +163,7 @@ def test_a_seek_that_fails_is_told_beside_the_controls(page: Page, address: str,
         expect(page.locator("#range")).to_have_text("The site does not answer; is it still running?")
 
 
-@on_both
+@phone_first
 def test_the_legend_has_the_shape_of_each_series(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/runs/{simulated.run_id()}?flow=reverse")
     plot = drawn(page, "sequence")
@@ -299,7 +300,7 @@ def test_a_click_on_a_segment_shows_it(page: Page, address: str, simulated: Simu
     expect(page.get_by_role("region", name="Segment")).to_contain_text(f"{seq} to")
 
 
-@on_both
+@phone_first
 def test_what_is_typed_is_found_at_once(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(f"{address}/docs")
     page.keyboard.press("/")
@@ -506,7 +507,7 @@ def test_the_chip_of_an_invalid_run_is_red_on_it(page: Page, serve: Callable[[Pa
     assert int(invalid[0]) > 2 * int(invalid[1])
 
 
-@on_both
+@phone_first
 def test_a_dot_of_the_trade_off_opens_its_run(page: Page, address: str, simulated: Simulated) -> None:
     page.goto(address + simulated.address)
     figure = page.locator("#live-tradeoff")
@@ -560,7 +561,7 @@ def test_all_plots_of_a_run_are_tall_and_have_one_time_axis(page: Page, address:
     expect(page.locator("#strip-span")).to_have_value("5")
 
 
-@on_both
+@desktop_first
 def test_one_goes_to_pauses_of_the_sender_by_key(page: Page, address: str, simulated: Simulated) -> None:
     # The slowest return line, whose sender waits for timeouts.
     run = simulated.run_id(0)
@@ -695,6 +696,17 @@ def test_without_scripts_everything_can_still_be_read(
     page.get_by_label("Metric").select_option("goodput/forward")
     page.locator("form.controls").first.get_by_role("button", name="Show").click()
     page.wait_for_url("**metric=goodput*")
+    page.goto(f"{address}/runs/{simulated.run_id()}")
+    expect(page.locator("#happened")).to_be_visible()
+
+
+@pytest.mark.slow(
+    "a campaign and a run are read without scripts by default; these pages, by test_explore and test_pages"
+)
+def test_without_scripts_the_explorer_a_launch_and_files_are_there(
+    new_page: Callable[..., Page], address: str, simulated: Simulated
+) -> None:
+    page = new_page(java_script_enabled=False)
     page.goto(f"{address}{simulated.address}/explore")
     expect(page.locator(".panel img")).to_be_visible()
     page.locator("#kind").select_option("box")
@@ -704,7 +716,6 @@ def test_without_scripts_everything_can_still_be_read(
     page.goto(f"{address}/launch?file=quickstart.yaml")
     expect(page.locator("#verdict")).to_contain_text("4 combinations, 12 runs")
     page.goto(f"{address}/runs/{simulated.run_id()}")
-    expect(page.locator("#happened")).to_be_visible()
     with page.expect_download():
         page.locator('.plot[data-kind="sequence"]').get_by_role("link", name="SVG").click()
 
@@ -743,9 +754,9 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
     page.get_by_role("button", name="Show line").click()
     assert page.evaluate("editor.getSelection()") == "stack: newrno"
     expect(page.locator(".CodeMirror-lint-marker-error")).to_have_count(1)
-    write(page, TINY.replace("repetitions: 2", "repetitions: 8"))
+    write(page, TINY.replace("repetitions: 2", "repetitions: 3"))
     expect(page.locator(".CodeMirror-lint-marker-error")).to_have_count(0)
-    expect(page.locator("#verdict")).to_contain_text("8 runs, about")
+    expect(page.locator("#verdict")).to_contain_text("3 runs, about")
     # One is for phones.
     expect(page.locator("#picture svg").filter(visible=True)).to_have_count(1)
     page.get_by_role("button", name="Launch").click()
@@ -760,13 +771,14 @@ def test_a_campaign_is_launched_and_watched_until_it_is_finished(page: Page, own
         page.get_by_role("link", name=re.compile("the campaign")).click()
         page.wait_for_url("**/campaigns/*")
         expect(page.locator("#live-state")).to_have_text("complete")
-        expect(page.locator("#live-facts")).to_contain_text("8 of 8 runs valid")
+        expect(page.locator("#live-facts")).to_contain_text("3 of 3 runs valid")
         expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     finally:
         runner.send_signal(signal.SIGINT)
         runner.wait(HANGS_S)
 
 
+@pytest.mark.slow("a form makes a file, and a check keeps both, without a browser in test_requests")
 def test_a_form_makes_a_file_and_a_check_keeps_both(page: Page, own: tuple[str, Path]) -> None:
     page.goto(f"{own[0]}/launch")
     page.get_by_text("A form", exact=True).click()
@@ -791,9 +803,9 @@ def capture(simulated: Simulated, tmp_path: Path) -> Path:
 def drop(page: Page, name: str, body: bytes) -> None:
     """Drags a file onto the form, as far as a script can."""
     transfer = page.evaluate_handle(
-        """([name, bytes]) => { const t = new DataTransfer();
-        t.items.add(new File([new Uint8Array(bytes)], name)); return t; }""",
-        [name, list(body)],
+        """([name, text]) => { const t = new DataTransfer();
+        t.items.add(new File([Uint8Array.from(atob(text), (c) => c.charCodeAt(0))], name)); return t; }""",
+        [name, base64.b64encode(body).decode()],
     )
     page.dispatch_event("#drop", "dragover", {"dataTransfer": transfer})
     page.dispatch_event("#drop", "drop", {"dataTransfer": transfer})

@@ -12,15 +12,14 @@ from playwright.sync_api import Page, expect
 
 from experiments.sessions.control import ControlServer
 from experiments.sessions.state import SessionControl
-from tests.support.site import FakeSession
+from tests.support.site import FakeSession, phone_first
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("width", [1280, 390])
+@phone_first
 def test_a_line_is_watched_and_changed_while_it_runs(
-    page: Page, session: FakeSession, serve: Callable[[Path], str], tmp_path: Path, width: int
+    page: Page, session: FakeSession, serve: Callable[[Path], str], tmp_path: Path
 ) -> None:
-    page.set_viewport_size({"width": width, "height": 900})
     page.goto(f"{serve(tmp_path)}/sessions")
     mine = page.locator(f'section[data-session="test{os.getpid()}"]')
     # The session sent 1000 bytes more at each look, a second apart by its own clock.
@@ -37,7 +36,7 @@ def test_a_line_is_watched_and_changed_while_it_runs(
     form.get_by_label("Policy").select_option("codel")
     form.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status").filter(has_text="line reverse: rate 1.12 kbit/s, queue codel")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     # A line that someone changes elsewhere is shown anew.
     session.asked.clear()
     session.changes = [{"at_s": 3.0, "link": "line", "direction": "forward", "fields": {"delay": "20 ms"}}]
