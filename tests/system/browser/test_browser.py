@@ -687,7 +687,7 @@ def test_scripts_that_are_put_in_are_blocked(new_page: Callable[..., Page], addr
     assert any("Content Security Policy" in entry for entry in said)
 
 
-def test_without_scripts_everything_can_still_be_read(
+def test_without_scripts_a_campaign_and_a_run_can_be_read(
     new_page: Callable[..., Page], address: str, simulated: Simulated
 ) -> None:
     page = new_page(java_script_enabled=False)
