@@ -11,7 +11,7 @@ import polars as pl
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
-from analysis.metrics import title_of
+from analysis.metrics import METRICS, title_of
 from analysis.metrics.registry import estimate
 from analysis.results import of_subject
 from analysis.store.rows import PointRow, TableRow
@@ -294,6 +294,10 @@ def _chosen(table: pl.DataFrame, metric: str, subjects: Sequence[str]) -> tuple[
     """The rows of a metric, and its subjects in their order."""
     rows = table.filter(pl.col("metric") == metric)
     if rows.is_empty():
+        if metric in METRICS:
+            raise AnalysisError(
+                f"no run of this campaign has a value of {metric}; 'results --metric {metric}' says why"
+            )
         raise unknown("metric of this campaign", metric, sorted(set(table["metric"])))
     existing = list(dict.fromkeys(rows["subject"]))
     for subject in subjects:

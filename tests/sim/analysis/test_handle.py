@@ -145,7 +145,10 @@ def test_figures_by_the_command_line(words: tuple[str, ...], results: Path, tmp_
         (("queue", "RUN", "--of", "bottleneck"), "unknown direction of a link 'bottleneck'"),
         (("rtt", "RUN", "--from", "5", "--to", "5"), "no data between 5 s and 5 s"),
         (("bars", "small", "--metric", "speed"), "unknown metric 'speed'"),
-        (("bars", "small", "--metric", "video_stalls"), "unknown metric of this campaign 'video_stalls'"),
+        (
+            ("bars", "small", "--metric", "video_stalls"),
+            "no run of this campaign has a value of video_stalls; 'results --metric video_stalls' says why",
+        ),
         (("bars", "small", "--where", "policy=red"), "unknown value of network.reverse.queue.policy 'red'"),
         (("bars", "small", "--where", "red"), "'red' is not FIELD=VALUE"),
         (("throughput", "small"), "`plot throughput` draws one run, and small is a campaign"),
