@@ -174,14 +174,14 @@ def try_rust(package: str, size: int | None, seed: int, parts: list[str]) -> Out
     return try_mutants(package, sample(package, size, seed, parts))
 
 
-def try_python(package: str, size: int | None, seed: int, parts: list[str]) -> Outcome:
+def try_python(package: str, size: int | None, seed: int, parts: list[str], markers: str) -> Outcome:
     """Tries a sample of a Python package's mutants, and prints survivors as they appear."""
     fates: dict[bool, list[str]] = {True: [], False: []}
     left_out = {(entry.file, entry.line, entry.mutant) for entry in equivalents()}
     chosen = python_packages()[package]
     python_mutants.check_out(python_mutants.COPY)
     tried = python_mutants.sample(chosen, left_out, size, seed, parts)
-    for name, killed in python_mutants.fates(chosen, tried):
+    for name, killed in python_mutants.fates(chosen, tried, markers):
         fates[killed].append(name)
         if not killed:
             print(f"survived: {name}", file=sys.stderr, flush=True)
@@ -204,7 +204,15 @@ def main() -> None:
         metavar="TEXT",
         help="only mutants with TEXT in their names, such as a survivor's change; repeatable",
     )
+    parser.add_argument(
+        "--default-tier",
+        action="store_true",
+        help="of Python, try with the tests of `./backchannel test` alone; what survives this only is killed by --all",
+    )
     arguments = parser.parse_args()
+    if arguments.default_tier and arguments.rust:
+        parser.error("--default-tier is for --python: the crates have no slow tests")
+    markers = python_mutants.OF_DEFAULT if arguments.default_tier else python_mutants.MARKERS
     packages = tuple(python_packages()) if arguments.python else PACKAGES
     for package in arguments.package or ():
         if package not in packages:
@@ -214,8 +222,8 @@ def main() -> None:
     print(HEADER, flush=True)
     survivors = []
     for package in arguments.package or packages:
-        attempt = try_python if arguments.python else try_rust
-        outcome = attempt(package, arguments.sample, arguments.seed, arguments.name)
+        chosen = (package, arguments.sample, arguments.seed, arguments.name)
+        outcome = try_python(*chosen, markers) if arguments.python else try_rust(*chosen)
         print(outcome.row(package), flush=True)
         survivors += outcome.survived
     print(f"\n{len(survivors)} survived", *sorted(survivors), sep="\n  ")

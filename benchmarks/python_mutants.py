@@ -38,6 +38,9 @@ ROOT = Path(__file__).resolve().parents[1]
 COPY = ROOT / ".cache/python-mutants"
 #: Libraries of the tests that take long to import.
 LIBRARIES = ("numpy", "polars", "scipy.stats", "pydantic", "sqlalchemy", "hypothesis", "ruamel.yaml", "flask")
+#: Tests that try mutants, and those of them that `./backchannel test` has.
+MARKERS = "not emulated and not browser and not vm"
+OF_DEFAULT = f"{MARKERS} and not slow"
 #: CPU time and time after which the tests of a mutant hang. The first does not count what other programs take.
 HANGS_CPU_S, HANGS_S = 300, 1200
 LEFT_ALONE = {"annotation", "returns", "decorator_list"}
@@ -201,7 +204,9 @@ class Tracer:
         self._out.write_text(json.dumps(fastest_first))
 
 
-def passes(tests: list[str], plugin: object = None, environment: Mapping[str, str] | None = None) -> bool:
+def passes(
+    tests: list[str], plugin: object = None, environment: Mapping[str, str] | None = None, markers: str = MARKERS
+) -> bool:
     """Runs tests of the copy in a fork. What they print is in `.cache/python-mutants.log`.
 
     With a plugin, which traces the tests without a mutant, they may take any time.
@@ -220,7 +225,7 @@ def passes(tests: list[str], plugin: object = None, environment: Mapping[str, st
         log = os.open(COPY.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        options = ["-xq", "-m", "not emulated and not browser and not vm", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        options = ["-xq", "-m", markers, "-p", "no:cacheprovider", "-p", "no:xdist"]
         os._exit(pytest.main([*tests, *options], plugins=[plugin] if plugin else []))
     _, status = os.waitpid(child, 0)
     with suppress(ProcessLookupError):
@@ -267,20 +272,24 @@ class Stage:
     files: list[str]
     environment: Mapping[str, str]
     executed: dict[str, list[str]]
+    markers: str
 
     def kills(self, mutant: PythonMutant) -> bool:
         """Whether a test fails with the mutant, which is in the copy."""
-        return not passes(mutant.tests(self.executed, self.files), environment=self.environment)
+        tests = mutant.tests(self.executed, self.files)
+        return not passes(tests, environment=self.environment, markers=self.markers)
 
 
-def traced(package: Package, tests: list[str], environment: Mapping[str, str]) -> dict[str, list[str]]:
+def traced(
+    package: Package, tests: list[str], environment: Mapping[str, str], markers: str = MARKERS
+) -> dict[str, list[str]]:
     """The tests that execute each line of a package, the fastest first.
 
     Raises:
         SystemExit: a test fails.
     """
     trace = COPY.with_suffix(".json")
-    if not passes(tests, Tracer(package.files, trace), environment):
+    if not passes(tests, Tracer(package.files, trace), environment, markers):
         raise SystemExit(f"the tests fail without a mutant; {COPY.with_suffix('.log')} has their output")
     executed: dict[str, list[str]] = json.loads(trace.read_text())
     return executed
@@ -295,19 +304,20 @@ def on_postgresql(stack: ExitStack) -> dict[str, str] | None:
     return {"BACKCHANNEL_TEST_POSTGRESQL": server.url, "BACKCHANNEL_LOCAL": str(folder)}
 
 
-def fates(package: Package, tried: list[PythonMutant]) -> Iterator[tuple[str, bool]]:
-    """The name of each mutant, and whether a test kills it."""
+def fates(package: Package, tried: list[PythonMutant], markers: str = MARKERS) -> Iterator[tuple[str, bool]]:
+    """The name of each mutant, and whether a test with these markers kills it."""
     for library in LIBRARIES:
         importlib.import_module(library)
     with ExitStack() as stack:
-        executed = traced(package, [*package.near, *package.wide], {})
-        stages = [Stage(files, {}, executed) for files in (package.near, package.wide)]
+        executed = traced(package, [*package.near, *package.wide], {}, markers)
+        stages = [Stage(files, {}, executed, markers) for files in (package.near, package.wide)]
         if package.postgresql:
             environment = on_postgresql(stack)
             if environment is None:
                 print("no PostgreSQL server here: its code is tried on SQLite alone", file=sys.stderr, flush=True)
             else:
-                stages.insert(1, Stage(package.near, environment, traced(package, package.near, environment)))
+                of_near = traced(package, package.near, environment, markers)
+                stages.insert(1, Stage(package.near, environment, of_near, markers))
         for mutant in tried:
             file = COPY / mutant.file
             original = file.read_text()

@@ -122,6 +122,25 @@ def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
+def test_a_mutant_that_slow_tests_alone_kill_survives_the_default_tier(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    monkeypatch.setattr(python_mutants, "COPY", copy)
+    monkeypatch.setattr(python_mutants, "LIBRARIES", ())
+    (copy / "mutated_module.py").write_text("def one() -> int:\n    return 1\n")
+    (copy / "test_near.py").write_text(
+        "import pytest\nfrom mutated_module import one\n\n\ndef test_it_returns() -> None:\n    one()\n\n\n"
+        "@pytest.mark.slow('reason')\ndef test_one() -> None:\n    assert one() == 1\n"
+    )
+    package = python_mutants.Package(["mutated_module.py"], ["test_near.py"], [])
+    tried = python_mutants.sample(package, (), None, 1, ["replace 1 with 2"])
+    for markers, killed in ((python_mutants.MARKERS, True), (python_mutants.OF_DEFAULT, False)):
+        assert [fate for _, fate in python_mutants.fates(package, tried, markers)] == [killed]
+
+
+@pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
 @pytest.mark.parametrize("server", [{"BACKCHANNEL_TEST_POSTGRESQL": "url"}, None])
 def test_tests_of_a_package_with_postgresql_run_on_it_too_if_the_machine_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, str] | None, capsys: pytest.CaptureFixture[str]
