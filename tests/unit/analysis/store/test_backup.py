@@ -79,6 +79,29 @@ def test_a_run_that_is_replaced_during_the_copy_has_its_new_rows_and_files(
     assert values(tmp_path / "saved") == {"r00": 5.0}
 
 
+def test_nothing_lands_during_the_last_copy(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit(store, "r00", 1.0)
+    copy2, copied = shutil.copy2, []
+
+    def replaced_around(source: Path, target: Path) -> None:
+        """What is copied belongs neither to the rows before the copy nor to those after it."""
+        copied.append(source)
+        if len(copied) < 3:
+            commit(store, "r00", 2.0, f"{len(copied)} before".encode(), replaces=True)
+            copy2(source, target)
+            commit(store, "r00", 3.0, f"{len(copied)} after".encode(), replaces=True)
+            return
+        other = sqlite3.connect(store.folder / "results.sqlite", timeout=0, isolation_level=None)
+        with closing(other), pytest.raises(sqlite3.OperationalError, match="locked"):
+            other.execute("BEGIN IMMEDIATE")
+        copy2(source, target)
+
+    monkeypatch.setattr("analysis.store.backup.shutil.copy2", replaced_around)
+    assert backup.copy_store(store.folder, tmp_path / "saved").damaged == {}
+    assert len(copied) == 3
+    assert values(tmp_path / "saved") == {"r00": 3.0}
+
+
 def test_copies_while_runs_land_are_complete(store: Store, tmp_path: Path) -> None:
     ended = threading.Event()
 

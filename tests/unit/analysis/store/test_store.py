@@ -416,6 +416,12 @@ def test_values_and_history_are_of_valid_runs(store: Store) -> None:
     assert store.values("c1")[0].seed == 1
     history = store.history("emulated")
     assert [(entry.bytes, entry.scenario.document["duration_s"]) for entry in history] == [(3, 3.0), (3, 3.0)]
+    bare = pending_run(store, "r10", 6.0)
+    (bare.folder / "captures/a.pcap").unlink()
+    store.commit_run(bare)
+    assert sorted(entry.bytes for entry in store.history("emulated")) == [0, 3, 3]
+    named = store.campaigns(counted=False)[0]
+    assert (named.runs, named.valid, named.invalid) == (0, 0, 0)
     assert store.history("sim") == []
 
 
