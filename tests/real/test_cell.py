@@ -146,14 +146,15 @@ def test_a_run_that_fails_leaves_its_logs_and_captures(tmp_path: Path) -> None:
         cell.run(typed(two_hosts(duration_s=1.0)), tmp_path).as_json()
 
 
-def test_nothing_survives_a_killed_runner(tmp_path: Path) -> None:
-    """`kill -9` twelve times at random moments, from the cell's first instant to the middle of a run.
+@pytest.mark.parametrize("groups", [1, pytest.param(3, marks=pytest.mark.slow("twelve kills in place of four"))])
+def test_nothing_survives_a_killed_runner(groups: int, tmp_path: Path) -> None:
+    """`kill -9` at random moments, from the cell's first instant to the middle of a run.
 
     Four runners live side by side, and whichever has the earliest moment is killed next.
     """
     draws = random.Random(20261121)
     scenario = json.dumps(two_hosts(duration_s=5.0))
-    for group in range(3):
+    for group in range(groups):
         # What others do on this machine meanwhile is not of these runners.
         watch = Watch(tmp_path / f"watched{group}")
         environment = {**watch.environment, "PYTHONPATH": str(node_binary.ROOT)}

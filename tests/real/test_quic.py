@@ -35,7 +35,11 @@ def test_bytes_arrive_in_both_ways(cell: Cell, tmp_path: Path) -> None:
     assert not (tmp_path / "qlog").exists(), "nothing is captured, so nothing is logged"
 
 
-@pytest.mark.parametrize("options", [{}, {"session": "tls"}], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param({}, id="plain", marks=pytest.mark.slow("as with TLS, without its keys")),
+     pytest.param({"session": "tls"}, id="tls")],
+)  # fmt: skip
 def test_logs_of_both_ends_are_kept_with_captures(options: dict[str, Any], cell: Cell, tmp_path: Path) -> None:
     made = two_hosts(duration_s=3.0)
     for node in made["nodes"]:

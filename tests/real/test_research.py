@@ -34,6 +34,7 @@ LOSSY = {
 }
 #: Each way, in each of five pairings.
 EACH_BYTES = 40_000_000
+ALIKE = pytest.mark.slow("each of its two options, or its stack, is in another pairing")
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +62,9 @@ def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dic
     ("left", "right"),
     [
         (named("modern"), named("reno")),
-        (named("modern", sack=False, timestamps=False), named("cubic")),
+        pytest.param(named("modern", sack=False, timestamps=False), named("cubic"), marks=ALIKE),
         (named("newreno", rto_min_s=0.2, timer="modern"), named("reno", sack=False, timestamps=False)),
-        (named("reno"), named("sack", rto_min_s=0.2, timer="modern")),
+        pytest.param(named("reno"), named("sack", rto_min_s=0.2, timer="modern"), marks=ALIKE),
         (named("modern"), named("modern", window_scaling=False)),
     ],
     ids=lambda item: "-".join([item["name"], *(f"{key}={value}" for key, value in item["options"].items())]),
@@ -92,7 +93,7 @@ def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
     assert again["flows"]["bulk"]["receive"]["bytes"] > 50_000
 
 
-@pytest.mark.parametrize("end", ["send", "receive"])
+@pytest.mark.parametrize("end", ["send", pytest.param("receive", marks=pytest.mark.slow("the other end"))])
 def test_a_stopped_end_reports_how_late_it_was(end: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Segments wait in the kernel while an end does not run. The other end only sees a longer round trip."""
     mark = f"BACKCHANNEL_TEST_LATE={os.getpid()}-{end}"
@@ -107,7 +108,7 @@ def test_a_stopped_end_reports_how_late_it_was(end: str, tmp_path: Path, monkeyp
     assert any(f"its {name} handled a segment or timer" in problem.sentence for problem in fidelity.problems(report))
 
 
-@pytest.mark.parametrize("sized", [True, False])
+@pytest.mark.parametrize("sized", [True, pytest.param(False, marks=pytest.mark.slow("what every other run does"))])
 def test_a_run_ends_with_its_last_transfer_where_all_have_a_size(cell: Cell, tmp_path: Path, sized: bool) -> None:
     made = two_hosts(duration_s=12.0 if sized else 4.0)
     if sized:

@@ -74,8 +74,11 @@ def run_as_user(
 
 @pytest.mark.emulated
 @pytest.mark.parametrize(
-    "restriction", [ORDINARY, ("unshare", "--user", "--map-root-user")], ids=["user", "root inside"]
-)
+    "restriction",
+    [pytest.param(ORDINARY, id="user"),
+     pytest.param(("unshare", "--user", "--map-root-user"), id="root inside",
+                  marks=pytest.mark.slow("the same user, who is called root"))],
+)  # fmt: skip
 def test_an_ordinary_users_runs_name_what_they_lacked(tmp_path: Path, restriction: tuple[str, ...]) -> None:
     done = run_as_user(tmp_path, *restriction)
     assert done.returncode == 0, done.stdout + done.stderr
