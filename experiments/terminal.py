@@ -47,6 +47,10 @@ class TerminalReporter:
             with Live(bar, console=self.console, refresh_per_second=4, transient=True) as live:
                 yield _LiveProgress(bar, task, live, plans).update
 
+    def say(self, line: str) -> None:
+        """A line, with `quiet` as well: it is about minutes of waiting."""
+        self.console.print(line, highlight=False, soft_wrap=True)
+
     def on_event(self, event: engine.RunEvent, is_batch: bool) -> None:
         """A line for what went wrong; without a terminal, one for each finished run as well."""
         label = run_label(event.plan, event.run)

@@ -11,11 +11,8 @@ from analysis.errors import writing
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
-from experiments.commands.shared import console, show_note, store_location
+from experiments.commands.shared import console, store_location
 from experiments.engine.options import Options
-from experiments.language.backends import Backend
-from testbed.virtual_kernel import kernels
-from testbed.virtual_kernel.build import build
 
 if TYPE_CHECKING:
     from experiments.commands import documents
@@ -78,8 +75,6 @@ def report_card(
     sender = card.sender(stack, standard)
     planned = [card.planned(case, sender) for case in criteria.named(cases or [])]
     plans = {plan.id: plan for case in planned for plan in case.plans}
-    if sender.backend is Backend.VIRTUAL_KERNEL:
-        build(kernels.DEFAULT, show_note)
     options = Options(results=store_location(results), jobs=jobs, artefacts=artefacts)
     outcomes = run_campaigns(list(plans.values()), options, TerminalReporter(console(stderr=True)))
     with Store.open(options.results, artefacts) as store:

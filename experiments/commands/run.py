@@ -33,7 +33,6 @@ from experiments.commands.options import (
 )
 from experiments.commands.shared import (
     answer_console,
-    find_ids,
     is_file_order,
     load_runnable_plan,
     open_existing,
@@ -104,12 +103,7 @@ def run(
 
     file_order = is_file_order(order)
     terminal = answer_console()
-    plan = load_runnable_plan(file, overrides, backend, results, artefacts, trust_code)
-    if plan.backend.in_lab:
-        from experiments import lab
-
-        [plan] = lab.in_lab(inventory, [plan], show_note)
-    _note_unused(inventory, plan)
+    plan = load_runnable_plan(file, overrides, backend, results, artefacts, inventory, trust_code)
     options = Options(
         results=store_location(results),
         jobs=jobs,
@@ -126,7 +120,6 @@ def run(
     )
     if plan.backend.in_cell and options.scheduler is None and capability.works_without_root():
         show_note(capability.WITHOUT_ROOT)
-    find_ids(plan)
     # A package that cannot be loaded is found before runs are made, not after the first one.
     METRICS.plugins()
     outcome = run_campaign(plan, options, TerminalReporter(terminal))
@@ -140,11 +133,6 @@ def run(
         _print_outcome(terminal, plan, outcome, store, results)
     failed = outcome.failed or outcome.lease_over
     return Answer(document, (), exits.INTERRUPTED if outcome.interrupted else exits.FAILED if failed else exits.OK)
-
-
-def _note_unused(inventory: Path | None, plan: Plan) -> None:
-    if inventory is not None and not plan.backend.in_lab:
-        show_note(f"--inventory is not used: backend {plan.backend} makes its runs without a lab (--backend physical)")
 
 
 def _address(scheduler: str | None) -> str | None:
@@ -175,13 +163,7 @@ def plan(
     from experiments.engine.forecast import forecast
 
     file_order = is_file_order(order)
-    plan = load_runnable_plan(file, overrides, backend, results, artefacts, trust_code)
-    if plan.backend.in_lab and inventory is not None:
-        from experiments import lab
-
-        [plan] = lab.in_lab(inventory, [plan], show_note)
-    _note_unused(inventory, plan)
-    find_ids(plan)
+    plan = load_runnable_plan(file, overrides, backend, results, artefacts, inventory, trust_code)
     selected = unique(chosen(plan, only or ()))
     with open_existing(results, artefacts) as store:
         done = store.valid_runs(plan.run_ids) if store is not None else set()

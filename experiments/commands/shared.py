@@ -26,7 +26,6 @@ from experiments.language.problems import CampaignError, Problem
 from testbed import capability, fidelity
 from testbed.units import number_of
 from testbed.virtual_kernel import kernels
-from testbed.virtual_kernel.build import build
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -127,19 +126,36 @@ def load_runnable_plan(
     backend: str | None,
     results: str,
     artefacts: str | None,
+    inventory: Path | None = None,
     trust_code: bool = False,
 ) -> Plan:
-    """Reads a campaign file for `run`. If nothing names a backend, it runs on Linux in virtual time if root is missing
-    or the machine is too busy to be in time; that is said on standard error. Without root the kernel is built if it is
-    missing. A campaign that the results folder already has goes on where it began.
+    """Reads a campaign file for `run`, and finds the ids of its runs: on the hosts of the inventory's lab if it is
+    physical.
 
     Raises:
-        CampaignError: the file is invalid.
-        TestbedError: the kernel is needed and cannot be built.
+        CampaignError: the file is invalid, or does not fit the lab.
+        TestbedError: a host of the lab does not answer, or is held.
     """
     from experiments.catalogue import read_named
 
-    campaign = read_named(file, trust_code)
+    plan = _on_its_backend(read_named(file, trust_code), overrides, backend, results, artefacts)
+    if plan.backend.in_lab and inventory is not None:
+        from experiments import lab
+
+        [plan] = lab.in_lab(inventory, [plan], show_note)
+    elif inventory is not None:
+        show_note(f"--inventory is not used: backend {plan.backend} makes its runs without a lab (--backend physical)")
+    with progress("ids: {} of {} runs") as show:
+        plan.find_ids(show)
+    return plan
+
+
+def _on_its_backend(
+    campaign: Source, overrides: Sequence[str] | None, backend: str | None, results: str, artefacts: str | None
+) -> Plan:
+    """A campaign that names no backend runs on Linux in virtual time if root is missing or the machine is too busy to
+    be in time; that is said on standard error. One that the results folder already has goes on where it began.
+    """
     plan = _expanded(campaign, overrides, backend)
     is_named = not plan.backend.in_cell or backend is not None or "backend" in {*plan.overrides, *campaign.values}
     if is_named or (capability.has_rights() and not kernels.built()):
@@ -159,8 +175,6 @@ def load_runnable_plan(
         f"{reason}; the campaign runs on Linux {names} in virtual time: real TCP over the same emulated network, exact "
         "on any machine (docs/virtual-kernel.md). --backend emulated runs it in real time."
     )
-    for missing in series:
-        build(missing.name, show_note)
     return virtual
 
 
@@ -226,12 +240,6 @@ def reading_runs(store: Store) -> Iterator[None]:
     """While many runs are read from a store, and then their values, standard error says how far that is."""
     with progress("{} of {} runs are read") as store.show:
         yield
-
-
-def find_ids(plan: Plan) -> None:
-    """Computes the ids of a campaign's runs. Standard error says how far it is."""
-    with progress("ids: {} of {} runs") as show:
-        plan.find_ids(show)
 
 
 @contextmanager

@@ -179,6 +179,9 @@ class Observer(Protocol):
             total_s: their effort, in s.
         """
 
+    def say(self, line: str) -> None:
+        """What is done before the batch can begin, such as the build of a kernel."""
+
     def on_event(self, event: RunEvent, is_batch: bool) -> None:
         """Something happened to a run; `is_batch`: the batch has several campaigns."""
 

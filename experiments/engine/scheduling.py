@@ -28,7 +28,7 @@ from experiments.language.campaign import Member, Plan, Run
 from experiments.language.problems import CampaignError, Problem
 from testbed.capability import require_emulation
 from testbed.errors import TestbedError
-from testbed.virtual_kernel import kernels
+from testbed.virtual_kernel.build import build_for_runs
 
 #: Interval between two exchanges with the store: progress, claims and requests to stop, in s.
 STORE_INTERVAL_S = 2.0
@@ -78,7 +78,7 @@ def run_campaigns(plans: Sequence[Plan], options: Options, observer: Observer) -
         if missing and backend.in_cell and not is_remote:
             require_emulation()
         if not is_remote:
-            _require_kernels(missing)
+            _require_kernels(missing, observer)
         for campaign in campaigns:
             _enter(store, campaign.plan)
         # What the store has already need not wait for the others of the batch.
@@ -108,9 +108,9 @@ def _end(store: Store, campaigns: Sequence[PlannedCampaign]) -> None:
             campaign.closed = True
 
 
-def _require_kernels(runs: Sequence[Run]) -> None:
+def _require_kernels(runs: Sequence[Run], observer: Observer) -> None:
     for name in sorted({str(run.document.document["kernel"]) for run in runs if run.backend.has_own_kernel}):
-        kernels.named(name)
+        build_for_runs(name, observer.say)
 
 
 def _plan_batch(

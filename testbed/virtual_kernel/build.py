@@ -137,6 +137,17 @@ def build(name: str, say: Say) -> Kernel:
     return kernel
 
 
+def build_for_runs(full: str, say: Say) -> Kernel:
+    """The kernel of runs, by the full name that their ids have; a series that the machine lacks is built.
+
+    Raises:
+        Unavailable: it is one of the user's, and not here; or a program that the build needs is missing.
+        TestbedError: this version of the software does not build that kernel, or the build failed.
+    """
+    series = next((series for series in kernels.SERIES if kernels.full_name(series.name) == full), None)
+    return kernels.named(full) if series is None else build(series.name, say)
+
+
 def build_own(
     name: str, say: Say, *, tree: Path | None, version: str = kernels.DEFAULT, hz: int | None = None
 ) -> Kernel:

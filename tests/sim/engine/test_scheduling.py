@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import random
 from collections.abc import Callable
@@ -24,7 +25,8 @@ from experiments.language import runs
 from experiments.language.campaign import Plan, Run, load
 from experiments.language.problems import CampaignError
 from experiments.terminal import TerminalReporter
-from testbed.errors import HostLost, TestbedError
+from testbed.errors import HostLost, TestbedError, Unavailable
+from testbed.virtual_kernel.build import build_for_runs
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import wait_until
 
@@ -81,6 +83,30 @@ def test_whoever_runs_a_campaign_learns_the_machines_pace(tmp_path: Path) -> Non
     assert pace.of("sim").runs == 4
     again = run(tmp_path)
     assert (again.landed, pace.of("sim").runs) == (0, 4), "stored runs say nothing new"
+
+
+def test_a_kernel_that_the_machine_lacks_is_built_before_the_first_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+    def build(name: str, say: Callable[[str], None]) -> None:
+        say(f"building {name}")
+        raise Unavailable("no compiler")
+
+    monkeypatch.setattr("testbed.virtual_kernel.build.build", build)
+    text = one_line("engine", 'kernel: "6.12"', backend="virtual-kernel", stack="reno")
+    console = Console(record=True, file=io.StringIO())
+    with pytest.raises(Unavailable, match="no compiler"):
+        run(tmp_path, text, console)
+    assert console.export_text() == "building 6.12\n"
+    with Store.open(tmp_path / "results") as store:
+        assert store.campaigns() == [], "nothing was entered"
+    # One of the user's own can be built only by the user.
+    with pytest.raises(
+        Unavailable, match="this machine has no kernel 'linux-mine-0123': build it from the same source"
+    ):
+        build_for_runs("linux-mine-0123", print)
 
 
 def test_a_forced_run_keeps_its_result_until_it_ends_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
