@@ -402,7 +402,7 @@ def _of_stack_pairs(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _of_members(campaign: Campaign) -> Iterator[Finding]:
-    members = topologies.members(campaign.network, campaign.workload)
+    members = topologies.members(campaign)
     if len(members) > MOST_FLOWS:
         yield ("workload",), f"the entries make {len(members)} flows; a run has at most {MOST_FLOWS}: lower a 'count'"
     times = Counter(member.name for member in members)

@@ -99,7 +99,7 @@ def _simulated(file: Path, overrides: Sequence[str]) -> Change:
         _load(file, overrides, Backend.SIM)
         return Change("sim", "simulated", _loader(file, overrides, Backend.SIM))
     except CampaignError as problem:
-        values = sections.for_backend(read_named(file), Backend.SIM, list(Backend)).values
+        values = sections.for_backend(read_named(file), Backend.SIM).values
         stack = str(values.get("stack", "reno"))
         near = nearest_in_simulation(stack)
         if near == stack or any(text.startswith("stack=") for text in overrides):
@@ -160,7 +160,7 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
 
 def _shaped(file: Path, kind: str) -> list[str]:
     """Overrides that give a kind to the topology's link, or to every listed link that has none."""
-    network = sections.for_backend(read_named(file), Backend.VIRTUAL_KERNEL, list(Backend)).values["network"]
+    network = sections.for_backend(read_named(file), Backend.VIRTUAL_KERNEL).values["network"]
     if "links" not in network:
         return [f"network.link={kind}"]
     plain = [number for number, link in enumerate(network["links"]) if not {"kind", "profile"} & link.keys()]
