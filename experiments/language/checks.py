@@ -169,12 +169,7 @@ def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Ite
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
     yield from _of_clocks(campaign, links)
-    yield from _of_measures(campaign)
-
-
-def _of_measures(campaign: Campaign) -> Iterator[Finding]:
-    problem = chain_problem(campaign.measures)
-    if problem is not None:
+    if problem := chain_problem(campaign.measures):
         yield ("measures", problem[0]), problem[1]
 
 

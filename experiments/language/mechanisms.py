@@ -185,9 +185,9 @@ class Middlebox(Mechanism):
     KIND = "middlebox"
     KEY = "middlebox"
 
-    def at_end(self, end: int) -> MiddleboxSpec:
-        """The middlebox in a scenario, in the node at this end of its link (index of `ends`)."""
-        return MiddleboxSpec(name=self.name, options=self.options, end=end)
+    def at_first_end(self) -> MiddleboxSpec:
+        """The middlebox in a scenario, in the node at the first end of its link."""
+        return MiddleboxSpec(name=self.name, options=self.options, end=0)
 
 
 #: "none" lets a sweep have a point without a middlebox.

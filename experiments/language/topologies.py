@@ -205,7 +205,7 @@ def _studied(network: Network, name: str, ends: Sequence[str]) -> LinkSpec:
     assert network.forward is not None
     forward, reverse = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
     link = _link(name, ends, forward, reverse, network.link)
-    return link if network.middlebox is None else link.replace(middleboxes=(network.middlebox.at_end(0),))
+    return link if network.middlebox is None else link.replace(middleboxes=(network.middlebox.at_first_end(),))
 
 
 def _link(
