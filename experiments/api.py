@@ -26,7 +26,7 @@ from experiments.catalogue import (
     fields_in_use as fields_in_use,
 )
 from experiments.engine.batch import unique
-from experiments.engine.forecast import Forecast, forecast
+from experiments.engine.forecast import Forecast, Forecaster
 from experiments.labels import (
     cell_text as cell_text,
     comparisons_note as comparisons_note,
@@ -128,7 +128,7 @@ def estimate(plan: Plan, results: str) -> Estimate:
         done = store.valid_runs(plan.run_ids)
         history = store.history(plan.backend)
     missing = plan.runs_of([run for run in unique(plan.members) if run.id not in done])
-    made = forecast(missing, history, os.cpu_count() or 1)
+    made = Forecaster(plan.backend, history, os.cpu_count() or 1).forecast(missing)
     return Estimate(**vars(made), known=len(done))
 
 

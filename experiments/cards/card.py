@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +21,8 @@ from experiments.language.mechanisms import FROM
 from testbed import own_crates, own_nodes
 
 if TYPE_CHECKING:
+    from analysis.estimates import Estimate
+    from analysis.results import Values
     from analysis.store import Store
     from experiments.cards.verdicts import Judged, Verdict
     from experiments.language.campaign import Plan
@@ -217,7 +219,7 @@ def _judged_document(judged: Judged) -> dict[str, Any]:
     values = {
         name: {"mean": found.mean, "low": found.ends[0], "high": found.ends[1], "runs": found.n}
         for name, side in (("tested", judged.tested), ("standard", judged.standard))
-        for found in _estimates(judged, side)
+        if (found := _estimate(judged, side)) is not None
     }
     slack = judged.slack
     return {
@@ -231,11 +233,11 @@ def _judged_document(judged: Judged) -> dict[str, Any]:
     }
 
 
-def _estimates(judged: Judged, values: Mapping[Any, float]) -> Iterator[Any]:
-    if values:
-        yield estimate(judged.criterion.metric, judged.unit, list(values.values()))
+def _estimate(judged: Judged, side: Values) -> Estimate | None:
+    return estimate(judged.criterion.metric, judged.unit, list(side.values())) if side else None
 
 
-def shown(judged: Judged, side: Callable[[Judged], Mapping[Any, float]]) -> str:
+def shown(judged: Judged, side: Values) -> str:
     """The mean of a side with its interval, for people; a dash without values."""
-    return next((found.text(judged.unit) for found in _estimates(judged, side(judged))), "-")
+    found = _estimate(judged, side)
+    return "-" if found is None else found.text(judged.unit)

@@ -6,12 +6,13 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, model_validator
 from ruamel.yaml import YAML
 
 from analysis.errors import AnalysisError, unknown
 from analysis.question import valid_metric
 from experiments import catalogue
+from experiments.language.quantities import Model
 
 FOLDER = catalogue.FOLDER / "report_card"
 #: Flows whose names begin so have the sender under test.
@@ -20,11 +21,7 @@ TESTED = "tested"
 OF_THE_ENDPOINT = ("cwnd_", "quic_")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Criterion(_Part):
+class Criterion(Model):
     """A metric, and the values of it that a sender may have. Exactly one of the bounds is set."""
 
     metric: Annotated[str, AfterValidator(valid_metric)]
@@ -70,7 +67,7 @@ class Criterion(_Part):
         return self.metric.startswith(OF_THE_ENDPOINT)
 
 
-class Case(_Part):
+class Case(Model):
     """A campaign, the question that it answers for a sender, and the criteria. Each holds at every point."""
 
     name: str = Field(alias="case")

@@ -73,8 +73,8 @@ def rows(case: CardCase, standard: str) -> Iterator[Row]:
         yield Row(
             point_label(judged.point),
             f"{METRICS[criterion.metric].title} of {criterion.of}{mark}",
-            shown(judged, lambda each: each.tested),
-            shown(judged, lambda each: each.standard),
+            shown(judged, judged.tested),
+            shown(judged, judged.standard),
             _bound(judged, standard),
             judged.verdict,
         )

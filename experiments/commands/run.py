@@ -160,7 +160,7 @@ def plan(
 ) -> Answer[documents.Plan]:
     """Show what `run` would run, what the results folder has already, and the expected time and disk space."""
     from experiments.engine.batch import chosen, ordered, to_make, unique
-    from experiments.engine.forecast import forecast
+    from experiments.engine.forecast import Forecaster
 
     file_order = is_file_order(order)
     plan = load_runnable_plan(file, overrides, backend, results, artefacts, inventory, trust_code)
@@ -173,8 +173,7 @@ def plan(
             selected = []
         history = store.history(plan.backend) if store is not None else []
     missing = plan.runs_of(ordered(selected, None if file_order else plan.seed)[:limit])
-    measured = pace.of(plan.backend)
-    expected = forecast(missing, history, os.cpu_count() or 1, jobs, measured)
+    expected = Forecaster(plan.backend, history, os.cpu_count() or 1, jobs, pace.of(plan.backend)).forecast(missing)
     document = _plan_document(plan, missing, done, expected) if wants_json.get() else None
     return Answer(document, lambda: _print_plan(plan, missing, done, expected, results))
 

@@ -72,7 +72,7 @@ def search(
     check(described)
     terminal = console(stderr=True)
     with Store.open(store_location(results), artefacts) as store, terminal.status("") as status:
-        evaluator = Evaluator(described, store, jobs, lambda: None)
+        evaluator = Evaluator(described, store, jobs)
 
         def show(state: Search) -> None:
             text = f"{described.name}: {evaluator.runs} of {runs} runs, {_state(state)}"

@@ -95,30 +95,13 @@ class _Cost:
     cpu_s: float
 
 
-def forecast(
-    runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, jobs: int | None = None, pace: Pace = UNMEASURED
-) -> Forecast:
-    """Time and disk of runs.
-
-    Args:
-        runs: to estimate, all of one backend.
-        history: of Store.history, for that backend.
-        cpus: number of CPUs.
-        jobs: maximum number of cells, if the user set it.
-        pace: of this machine, which counts where there is no history.
-    """
-    if not runs:
-        return Forecast(0, 0.0, 0.0, 0, len(history))
-    return Forecaster(runs[0].backend, history, cpus, jobs, pace).forecast(runs)
-
-
 def learn(store: Store, backend: Backend) -> None:
     """Keeps what a store's runs of a backend say of this machine's pace, for forecasts in results folders without."""
     paces.keep(backend, Forecaster(backend, store.history(backend), os.cpu_count() or 1).pace)
 
 
 class Forecaster:
-    """Forecasts for several sets of runs of one backend, from the same history. Each point is estimated once.
+    """Forecasts for sets of runs of one backend, from the same history. Each point is estimated once.
 
     Args:
         backend: of the runs.
@@ -156,14 +139,10 @@ class Forecaster:
                 for past in rows
             )
         in_bytes = sum(past.bytes for past in history) / sum(modelled) if modelled else 1.0
-        self._pace = Pace(in_time, in_bytes, len(history)) if history else pace
+        #: Measured over modelled in the history.
+        self.pace = Pace(in_time, in_bytes, len(history)) if history else pace
         self._costs: dict[str, _Cost] = {}
         self._cost_of_run: dict[str, _Cost] = {}
-
-    @property
-    def pace(self) -> Pace:
-        """Measured over modelled in the history."""
-        return self._pace
 
     def forecast(self, runs: Sequence[Run]) -> Forecast:
         """Time and disk of runs."""
@@ -182,7 +161,7 @@ class Forecaster:
             disk_bytes,
             cells,
             len(self._history),
-            0 if self._history else self._pace.runs,
+            0 if self._history else self.pace.runs,
         )
 
     def _cells(self, runs: int, busy: float) -> int:
@@ -210,11 +189,11 @@ class Forecaster:
     def _estimate(self, point: str, scenario: Scenario) -> _Cost:
         same, traffic = self._of_point.get(point, []), self._traffic_of(point, scenario)
         disk_bytes = (
-            _mean([past.bytes for past in same]) if same else self._pace.bytes * _modelled_bytes(self._backend, traffic)
+            _mean([past.bytes for past in same]) if same else self.pace.bytes * _modelled_bytes(self._backend, traffic)
         )
         known = _taken(same, self._is_virtual)
         if self._is_virtual:
-            modelled_s = self._pace.time * _virtual_s(self._backend, scenario, traffic)
+            modelled_s = self.pace.time * _virtual_s(self._backend, scenario, traffic)
             return _Cost(_mean(known) if known else modelled_s, disk_bytes, 0.0)
         length_s = _length_s(scenario)
         cpu_s = CPU_S_A_RUN + CPU_S_A_SECOND * length_s + CPU_S_A_PACKET * traffic.captured

@@ -13,10 +13,9 @@ import queue
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any, Self
 
 from analysis.counters import CountedRun
@@ -49,7 +48,7 @@ class Simulator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._process.kill()
         self._process.communicate()
 
@@ -115,7 +114,6 @@ def screen(
     runs: Sequence[Run],
     names: Sequence[str] | None,
     jobs: int | None = None,
-    show: Callable[[Progress], None] = lambda progress: None,
 ) -> tuple[dict[str, Screened], Progress]:
     """Screens runs, each once, and stores those that the store does not have.
 
@@ -124,7 +122,6 @@ def screen(
         runs: of simulations.
         names: of the metrics; None: all that counters serve. A stored run that lacks one is made again.
         jobs: most at the same time; None: one a CPU.
-        show: called for each finished run.
 
     Returns:
         Those with values, by id.
@@ -140,7 +137,7 @@ def screen(
     missing = [run for run_id, run in unique.items() if run_id not in have]
     if missing:
         with _made(missing, names, min(jobs or os.cpu_count() or 1, len(missing))) as results:
-            for batch in _batches(results, len(missing), progress, show):
+            for batch in _batches(results, len(missing), progress):
                 keep(store, batch)
                 have.update({row.run_id: row for row in batch})
     return have, progress
@@ -150,7 +147,6 @@ def _batches(
     results: queue.SimpleQueue[tuple[str, Screened | BaseException]],
     count: int,
     progress: Progress,
-    show: Callable[[Progress], None],
 ) -> Iterator[list[Screened]]:
     """What is to be stored together. What is finished when a user interrupts is stored as well."""
     batch: list[Screened] = []
@@ -166,7 +162,6 @@ def _batches(
                     progress.failed[run_id] = str(result)
                 case _:
                     raise result
-            show(progress)
             if len(batch) >= BATCH or time.monotonic() - since_s > BATCH_S:
                 yield batch
                 batch, since_s = [], time.monotonic()

@@ -201,7 +201,7 @@ def expand(file: located.Source, overrides: Sequence[str] = ()) -> Plan:
     for text in overrides:
         field, _, value = text.partition("=")
         backend = value.strip() if field.strip() == "backend" else backend
-    file = sections.for_backend(file, backend, list(Backend))
+    file = sections.for_backend(file, backend)
     expansion = _Expansion(file)
     values = copy.deepcopy(file.values)
     # An override such as stack.sack needs the default stack.

@@ -169,12 +169,7 @@ def _of_campaign(campaign: Campaign, network: Built, refusals: _Refusals) -> Ite
     yield from _of_capture(campaign, links)
     yield from _of_variation(campaign)
     yield from _of_clocks(campaign, links)
-    yield from _of_measures(campaign)
-
-
-def _of_measures(campaign: Campaign) -> Iterator[Finding]:
-    problem = chain_problem(campaign.measures)
-    if problem is not None:
+    if problem := chain_problem(campaign.measures):
         yield ("measures", problem[0]), problem[1]
 
 
@@ -402,7 +397,7 @@ def _of_stack_pairs(campaign: Campaign) -> Iterator[Finding]:
 
 
 def _of_members(campaign: Campaign) -> Iterator[Finding]:
-    members = topologies.members(campaign.network, campaign.workload)
+    members = topologies.members(campaign)
     if len(members) > MOST_FLOWS:
         yield ("workload",), f"the entries make {len(members)} flows; a run has at most {MOST_FLOWS}: lower a 'count'"
     times = Counter(member.name for member in members)

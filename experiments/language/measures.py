@@ -23,17 +23,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, field_validator, model_validator
+from pydantic import Field, PlainValidator, field_validator, model_validator
 
 from analysis.results import RENAMED, line_name
+from experiments.language.quantities import Model
 from testbed.errors import listed
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Form(_Part):
+class Form(Model):
     """One form. The key that names it has the class's name, and a part or several that it is computed from."""
 
     @classmethod
@@ -218,7 +215,7 @@ def chain_problem(measures: Mapping[str, Form]) -> tuple[str, str] | None:
     return circle[0], f"refers to itself: {' -> '.join(circle)}; define it by other measures"
 
 
-class Split(_Part):
+class Split(Model):
     """Divides the runs of the cells with `label` on `axis`.
 
     Runs whose measure `by` is less than `below` get the first label of `into`, the others the second.

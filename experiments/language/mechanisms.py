@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationInfo, model_validator
 
@@ -143,19 +143,18 @@ class Mechanism(BaseModel):
 
     model_config = ConfigDict(frozen=True, defer_build=True)
     #: Kind in the registry, and the key that holds the name.
-    KIND: str = "policy"
-    KEY: str = "policy"
+    KIND: ClassVar[str] = "policy"
+    KEY: ClassVar[str] = "policy"
     name: str
     options: Options
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, value: Any, info: ValidationInfo) -> Any:
-        kind, key = cls.model_fields["KIND"].default, cls.model_fields["KEY"].default
         if isinstance(value, cls):
             return value
-        entry, options = _read_named(kind, key, value, files.reader(info))
-        return {"KIND": kind, "KEY": key, "name": entry.name, "options": options}
+        entry, options = _read_named(cls.KIND, cls.KEY, value, files.reader(info))
+        return {"name": entry.name, "options": options}
 
     def as_scenario(self) -> Named:
         """The mechanism in a scenario."""
@@ -169,26 +168,26 @@ class Policy(Mechanism):
 class ErrorModel(Mechanism):
     """An error model."""
 
-    KIND: str = "error-model"
-    KEY: str = "model"
+    KIND = "error-model"
+    KEY = "model"
 
 
 class LinkKind(Mechanism):
     """What carries packets between two nodes."""
 
-    KIND: str = "link"
-    KEY: str = "kind"
+    KIND = "link"
+    KEY = "kind"
 
 
 class Middlebox(Mechanism):
     """A middlebox between a router and the line under study."""
 
-    KIND: str = "middlebox"
-    KEY: str = "middlebox"
+    KIND = "middlebox"
+    KEY = "middlebox"
 
-    def at_end(self, end: int) -> MiddleboxSpec:
-        """The middlebox in a scenario, in the node at this end of its link (index of `ends`)."""
-        return MiddleboxSpec(name=self.name, options=self.options, end=end)
+    def at_first_end(self) -> MiddleboxSpec:
+        """The middlebox in a scenario, in the node at the first end of its link."""
+        return MiddleboxSpec(name=self.name, options=self.options, end=0)
 
 
 #: "none" lets a sweep have a point without a middlebox.
@@ -198,5 +197,5 @@ MiddleboxOrNone = Annotated[Middlebox | None, BeforeValidator(lambda value: None
 class Stack(Mechanism):
     """A host's TCP."""
 
-    KIND: str = "stack"
-    KEY: str = "name"
+    KIND = "stack"
+    KEY = "name"

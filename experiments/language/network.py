@@ -225,7 +225,7 @@ class Link(Model):
                 **({} if self.framing is None else {"framing_bytes": self.framing}),
                 **({"one_way": True} if self.one_way else {}),
             },
-            middleboxes=None if self.middlebox is None else (self.middlebox.at_end(0),),
+            middleboxes=None if self.middlebox is None else (self.middlebox.at_first_end(),),
         )
 
 

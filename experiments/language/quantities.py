@@ -78,6 +78,6 @@ Name = Annotated[str, Field(pattern=NAME, max_length=LONGEST_NAME)]
 
 
 class Model(BaseModel):
-    """A mapping of the file. Unknown keys are errors."""
+    """A mapping of a file. Unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)

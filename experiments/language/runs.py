@@ -6,7 +6,7 @@ import bisect
 import itertools
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 from experiments.language.backends import Backend
@@ -15,7 +15,7 @@ from experiments.language.scenarios import derive_seed, make_scenario
 from experiments.language.schema import Campaign
 from experiments.language.variation import draws
 from testbed.installation import Installation
-from testbed.scenario import Scenario, ScenarioDocument
+from testbed.scenario import Document, Scenario, ScenarioDocument
 
 #: Finds what plays a scenario's nodes and links in a lab.
 Install = Callable[[Scenario], Installation]
@@ -44,6 +44,10 @@ class Run:
     def duration_s(self) -> float:
         """The scenario's duration."""
         return float(self.document.document["duration_s"])
+
+    def with_scenario(self, scenario: Document) -> Run:
+        """The run of another scenario in its place."""
+        return replace(self, id=run_identity(self.backend, scenario), document=ScenarioDocument(scenario))
 
 
 def count_runs(campaign: Campaign) -> tuple[int, Scenario | None]:

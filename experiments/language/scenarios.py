@@ -8,7 +8,7 @@ from itertools import cycle
 
 from experiments.language import registry, topologies
 from experiments.language.mechanisms import Stack
-from experiments.language.schema import Campaign, CaptureSpec, Flow
+from experiments.language.schema import Campaign, CaptureSpec
 from experiments.language.variation import Variation
 from testbed import scenario
 from testbed.kernel_tcp import is_kernel_stack
@@ -23,7 +23,7 @@ def _of_pairs(campaign: Campaign) -> dict[str, Stack]:
     """Stacks of the hosts of a dumbbell whose flow has a stack of the kernel beside research stacks, or the reverse."""
     if campaign.network.topology != "dumbbell":
         return {}
-    flows = [(member, campaign.workload[member.entry].stack) for member in _members(campaign)]
+    flows = [(member, campaign.workload[member.entry].stack) for member in topologies.members(campaign)]
     of_kernel = is_kernel_stack(campaign.stack.name)
     return {
         host: stack
@@ -31,10 +31,6 @@ def _of_pairs(campaign: Campaign) -> dict[str, Stack]:
         if stack is not None and is_kernel_stack(stack.name) != of_kernel
         for host in (member.from_, member.to)
     }
-
-
-def _members(campaign: Campaign) -> list[topologies.Member]:
-    return topologies.members(campaign.network, campaign.workload)
 
 
 def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scenario:
@@ -54,14 +50,16 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
         for node in nodes
     ]
     draws, variation = random.Random(seed), Variation(campaign, seed)
-    flows, versions = [], IpVersions(campaign)
-    for number, member in enumerate(_members(campaign)):
+    # Flows that have both versions of IP take turns, the first with IPv4.
+    flows, versions = [], cycle((4, 6))
+    for number, member in enumerate(topologies.members(campaign)):
         flow = campaign.workload[member.entry]
         low, high = flow.start
         start_s = round(low + draws.random() * (high - low), 6)
         if low == high and is_varied:
             start_s = variation.start_s(flow, member.name)
-        ip = versions.following(flow)
+        choice = campaign.ip if flow.ip is None else flow.ip
+        ip = next(versions) if choice == "both" else choice
         flows.append(
             scenario.Flow.make(
                 name=member.name,
@@ -97,19 +95,6 @@ def make_scenario(campaign: Campaign, seed: int, is_varied: bool = True) -> Scen
         return made
     rtt = campaign.network.rtt
     return variation.vary(made, has_rtt_range=rtt is not None and rtt[0] < rtt[1])
-
-
-class IpVersions:
-    """The version of IP of each flow. Those that have `both` take turns, the first with IPv4."""
-
-    def __init__(self, campaign: Campaign) -> None:
-        self._default = campaign.ip
-        self._turns = cycle((4, 6))
-
-    def following(self, flow: Flow) -> int:
-        """The version of the next flow, which is of this entry of the workload."""
-        choice = self._default if flow.ip is None else flow.ip
-        return next(self._turns) if choice == "both" else choice
 
 
 def _fidelity_limits(campaign: Campaign) -> Limits | None:

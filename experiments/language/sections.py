@@ -13,6 +13,7 @@ from typing import Any
 
 from analysis.backend_blocks import block_for
 from experiments.language import registry
+from experiments.language.backends import Backend
 from experiments.language.located import Source, below, drop, merge, moved
 from experiments.language.problems import CampaignError
 from experiments.language.yaml_text import FieldPath
@@ -65,15 +66,15 @@ def with_defaults(source: Source) -> Source:
     return replace(source, values=values, places=places)
 
 
-def for_backend(source: Source, backend: str, known: Iterable[str]) -> Source:
+def for_backend(source: Source, backend: str) -> Source:
     """The file with the fields that it has under `backends` for a backend.
 
     Raises:
-        CampaignError: the file names a backend that is not `known`.
+        CampaignError: the file names an unknown backend.
     """
     if BACKENDS not in source.values:
         return source
-    blocks = _take_blocks(source, BACKENDS, "backend", list(known))
+    blocks = _take_blocks(source, BACKENDS, "backend", list(Backend))
     values, places = copy.deepcopy(source.values), dict(source.places)
     del values[BACKENDS]
     if (block := block_for(blocks, backend)) is not None:

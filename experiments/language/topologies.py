@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from experiments.language.mechanisms import LinkKind, Policy
 from experiments.language.network import Direction, Network
-from experiments.language.schema import Flow
+from experiments.language.schema import Campaign, Flow
 from testbed.scenario import DirectionSpec, LinkSpec, Node, NodeKind, Options
 
 #: Hosts in a dumbbell's workload. Each flow has a pair of them: server1 and client1, server2 and client2, ...
@@ -31,15 +31,15 @@ class Member:
     entry: int
 
 
-def members(network: Network, workload: Sequence[Flow]) -> list[Member]:
-    """The flows of a workload with their hosts."""
+def members(campaign: Campaign) -> list[Member]:
+    """The flows of a campaign's workload with their hosts."""
     members_ = []
     pair = 0
-    for number, flow in enumerate(workload):
+    for number, flow in enumerate(campaign.workload):
         for index in range(1, flow.count + 1):
             pair += 1
             name, group = (flow.name, None) if flow.count == 1 else (f"{flow.name}-{index}", flow.name)
-            hosts = [_host_of(network, host, pair) for host in (flow.from_, flow.to)]
+            hosts = [_host_of(campaign.network, host, pair) for host in (flow.from_, flow.to)]
             members_.append(Member(name, group, hosts[0], hosts[1], number))
     return members_
 
@@ -205,7 +205,7 @@ def _studied(network: Network, name: str, ends: Sequence[str]) -> LinkSpec:
     assert network.forward is not None
     forward, reverse = network.forward.as_scenario(), (network.reverse or network.forward).as_scenario()
     link = _link(name, ends, forward, reverse, network.link)
-    return link if network.middlebox is None else link.replace(middleboxes=(network.middlebox.at_end(0),))
+    return link if network.middlebox is None else link.replace(middleboxes=(network.middlebox.at_first_end(),))
 
 
 def _link(

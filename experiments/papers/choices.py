@@ -10,10 +10,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, model_validator
+from pydantic import TypeAdapter, model_validator
 from ruamel.yaml import YAML
 
 from experiments import catalogue
+from experiments.language.quantities import Model
 
 #: Name of a choices file; it is not a campaign.
 FILE = "chosen.yaml"
@@ -23,10 +24,8 @@ SUFFIX = "-defaults"
 OVERRIDE = "defaults"
 
 
-class Choice(BaseModel):
+class Choice(Model):
     """Fields of some artefacts' campaigns and the value that was chosen for each."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     artefacts: tuple[str, ...]
     #: Path in the campaign file to the value there. "*" stands for every flow.

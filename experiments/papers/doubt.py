@@ -17,8 +17,6 @@ from analysis.question import Asked, Question
 from analysis.results import Parameters, Quantity, Results, Values
 from analysis.statistics import MARGIN, Compared, Difference
 from experiments.language.campaign import Plan, Run
-from experiments.language.identity import run_identity
-from testbed.scenario import ScenarioDocument
 
 #: What a change does to a conclusion.
 Outcome = Literal["survives", "flips", "cannot tell"]
@@ -236,8 +234,7 @@ def _halved_run(run: Run) -> Run:
         {**flow, "stop_s": min(flow["stop_s"], duration_s)} if flow.get("stop_s") else flow
         for flow in document["workload"]
     ]
-    scenario = {**document, "duration_s": duration_s, "workload": flows}
-    return replace(run, id=run_identity(run.backend, scenario), document=ScenarioDocument(scenario))
+    return run.with_scenario({**document, "duration_s": duration_s, "workload": flows})
 
 
 def repetitions_within(repetitions: int, expected_s: float, within_s: float) -> int:

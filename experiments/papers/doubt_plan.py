@@ -24,13 +24,11 @@ from experiments.language.campaign import Plan, expand
 from experiments.language.checks import nearest_in_simulation
 from experiments.language.problems import CampaignError
 from experiments.papers.doubt import Column, Doubt, conclusions, examine, halved_plan, repetitions_within
-from experiments.papers.sensitivity import perturbed_plan
+from experiments.papers.sensitivity import BY, perturbed_plan
 from testbed import capability
 from testbed.errors import Unavailable
 from testbed.units import number_of
 
-#: Greatest relative change of rates, delays and buffers in the perturbed copies.
-BY = 0.001
 #: Fewer repetitions than these say too little to be worth a backend's time.
 LEAST_REPETITIONS = 3
 #: Makes a plan with so many repetitions; None: as the file says. CampaignError, ValueError: there is none, and why.
@@ -56,14 +54,10 @@ class Planned:
     missing: int = 0
 
 
-def _load(file: Path, overrides: Sequence[str], backend: str) -> Plan:
-    return expand(read_named(file), [*overrides, f"backend={backend}"])
-
-
 def _loader(file: Path, overrides: Sequence[str], backend: str, *more: str) -> Make:
     def make(repetitions: int | None) -> Plan:
         fewer = () if repetitions is None else (f"repetitions={repetitions}",)
-        return _load(file, [*overrides, *more, *fewer], backend)
+        return expand(read_named(file), [*overrides, *more, *fewer, f"backend={backend}"])
 
     return make
 
@@ -95,11 +89,12 @@ def _simulated(file: Path, overrides: Sequence[str]) -> Change:
     Raises:
         CampaignError: it cannot be simulated.
     """
+    make = _loader(file, overrides, Backend.SIM)
     try:
-        _load(file, overrides, Backend.SIM)
-        return Change("sim", "simulated", _loader(file, overrides, Backend.SIM))
+        make(None)
+        return Change("sim", "simulated", make)
     except CampaignError as problem:
-        values = sections.for_backend(read_named(file), Backend.SIM, list(Backend)).values
+        values = sections.for_backend(read_named(file), Backend.SIM).values
         stack = str(values.get("stack", "reno"))
         near = nearest_in_simulation(stack)
         if near == stack or any(text.startswith("stack=") for text in overrides):
@@ -160,7 +155,7 @@ def changes(file: Path, overrides: Sequence[str], plan: Plan, perturbations: int
 
 def _shaped(file: Path, kind: str) -> list[str]:
     """Overrides that give a kind to the topology's link, or to every listed link that has none."""
-    network = sections.for_backend(read_named(file), Backend.VIRTUAL_KERNEL, list(Backend)).values["network"]
+    network = sections.for_backend(read_named(file), Backend.VIRTUAL_KERNEL).values["network"]
     if "links" not in network:
         return [f"network.link={kind}"]
     plain = [number for number, link in enumerate(network["links"]) if not {"kind", "profile"} & link.keys()]
@@ -224,15 +219,13 @@ def planned(change: Change, within_s: float, store: Store | None, jobs: int | No
     column = Column(change.name, change.what)
     try:
         plan = change.make(None)
-        forecaster, valid = _forecaster(plan, store, jobs)
-        expected_s, missing = _expected_s(plan, forecaster, valid)
+        expected_s, missing = _expected(plan, store, jobs)
         fewer = repetitions_within(plan.repetitions, expected_s, within_s)
         if fewer < plan.repetitions:
             if fewer < min(LEAST_REPETITIONS, plan.repetitions):
                 return Planned(replace(column, left_out=f"takes about {duration_text(expected_s)}; see --within"))
             plan = change.make(fewer)
-            forecaster, valid = _forecaster(plan, store, jobs)
-            expected_s, missing = _expected_s(plan, forecaster, valid)
+            expected_s, missing = _expected(plan, store, jobs)
     except CampaignError as error:
         first, *others = error.problems
         more = f" (and {number_of(len(others), 'other problem')})" if others else ""
@@ -243,14 +236,11 @@ def planned(change: Change, within_s: float, store: Store | None, jobs: int | No
     return Planned(column, plan, expected_s, missing)
 
 
-def _forecaster(plan: Plan, store: Store | None, jobs: int | None) -> tuple[Forecaster, set[str]]:
-    """Of a plan's backend, with the plan's runs that have a valid result."""
+def _expected(plan: Plan, store: Store | None, jobs: int | None) -> tuple[float, int]:
+    """Time, in s, and number of a plan's runs without a valid result."""
     valid = store.valid_runs(plan.run_ids) if store is not None else set()
     history = store.history(plan.backend) if store is not None else []
-    return Forecaster(plan.backend, history, os.cpu_count() or 1, jobs, pace.of(plan.backend)), valid
-
-
-def _expected_s(plan: Plan, forecaster: Forecaster, valid: set[str]) -> tuple[float, int]:
+    forecaster = Forecaster(plan.backend, history, os.cpu_count() or 1, jobs, pace.of(plan.backend))
     missing = {run.id: run for run in plan.members if run.id not in valid}
     return forecaster.forecast(plan.runs_of(list(missing.values()))).time_s, len(missing)
 

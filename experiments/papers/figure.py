@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pydantic import ValidationError
 
@@ -53,12 +53,16 @@ class Point:
     published: Sequence[tuple[float, str]] = ()
 
 
-@dataclass
+@dataclass(frozen=True)
 class Curve:
     """One series."""
 
     name: str
-    points: list[Point] = field(default_factory=list)
+    points: Sequence[Point]
+
+
+#: Points of each series, by the labels that distinguish it.
+Points = dict[tuple[str, ...], list[Point]]
 
 
 @dataclass(frozen=True)
@@ -202,7 +206,7 @@ def make(
         return CampaignFigure(spec, spec.title or title, _distribution(spec, cells), ())
     labels = spec.x.order or list(dict.fromkeys(_place(spec, measure, cell) for measure, cell in cells))
     places, ticks = _places(spec, labels)
-    size, curves = size_of(spec.y.unit), _curves(spec, cells)
+    size, points = size_of(spec.y.unit), _no_points(spec, cells)
     for measure, cell in cells:
         label = _place(spec, measure, cell)
         if label not in places:
@@ -214,7 +218,7 @@ def make(
             for value in published
             if value.measure == measure and _names_it(value.cell, cell.labels, spec.x.axis)
         ]
-        curves[_series(spec, measure, cell)].points.append(
+        points[_series(spec, measure, cell)].append(
             Point(
                 places[label],
                 label,
@@ -226,8 +230,9 @@ def make(
                 contained,
             )
         )
-    ordered = [Curve(name, sorted(curve.points, key=lambda point: point.x)) for name, curve in _ordered(spec, curves)]
-    return CampaignFigure(spec, spec.title or title, [curve for curve in ordered if curve.points], ticks)
+    for of_series in points.values():
+        of_series.sort(key=lambda point: point.x)
+    return CampaignFigure(spec, spec.title or title, [curve for curve in _curves(spec, points) if curve.points], ticks)
 
 
 def _place(spec: FigureSpec, measure: str, cell: TableCell) -> str:
@@ -263,14 +268,13 @@ def _series(spec: FigureSpec, measure: str, cell: TableCell) -> tuple[str, ...]:
     return (*labels, *([measure] if spec.x.axis != MEASURES and len(spec.y.measures) > 1 else []))
 
 
-def _curves(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> dict[tuple[str, ...], Curve]:
-    keys = list(dict.fromkeys(_series(spec, measure, cell) for measure, cell in cells))
-    return {key: Curve("") for key in keys}
+def _no_points(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> Points:
+    return {_series(spec, measure, cell): [] for measure, cell in cells}
 
 
-def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[tuple[str, Curve]]:
-    """Curves with their names, in the order that is asked for; parts that all share are omitted."""
-    keys = list(curves)
+def _curves(spec: FigureSpec, points: Points) -> list[Curve]:
+    """Series with their names, in the order that is asked for; parts that all share are omitted."""
+    keys = list(points)
     shared = {
         number
         for number in range(max(map(len, keys), default=0))
@@ -279,25 +283,25 @@ def _ordered(spec: FigureSpec, curves: Mapping[tuple[str, ...], Curve]) -> list[
     declared = spec.series
     rank = {name: number for number, name in enumerate(declared)}
     keys.sort(key=lambda key: [rank.get(part, len(declared)) for part in key])
-    named = []
+    curves = []
     for key in keys:
         parts = [spec.names.get(part, part) for number, part in enumerate(key) if number not in shared]
-        named.append((", ".join(part for part in parts if part), curves[key]))
-    return named
+        curves.append(Curve(", ".join(part for part in parts if part), points[key]))
+    return curves
 
 
 def _distribution(spec: FigureSpec, cells: Sequence[tuple[str, TableCell]]) -> list[Curve]:
-    size, curves = size_of(spec.x.unit), _curves(spec, cells)
+    size, points = size_of(spec.x.unit), _no_points(spec, cells)
     for measure, cell in cells:
         values = sorted(value / size for value in cell.values)
-        curves[_series(spec, measure, cell)].points += [
+        points[_series(spec, measure, cell)] += [
             Point(value, "", (number + 1) / len(values), runs=len(values)) for number, value in enumerate(values)
         ]
-    return [Curve(name, curve.points) for name, curve in _ordered(spec, curves)]
+    return _curves(spec, points)
 
 
 def _over_time(spec: FigureSpec, counted: Sequence[tuple[Mapping[str, str], CountedRun]]) -> list[Curve]:
-    curves: dict[tuple[str, ...], Curve] = {}
+    points: Points = {}
     x_size, y_size = size_of(spec.x.unit or "s"), size_of(spec.y.unit)
     for labels, run in counted:
         if any(labels.get(axis) != label for axis, label in spec.where.items()):
@@ -306,8 +310,8 @@ def _over_time(spec: FigureSpec, counted: Sequence[tuple[Mapping[str, str], Coun
             for counter in spec.y.counters:
                 series = _counter(counter, spec.y.bins, run, subject)
                 key = (*(label for axis, label in labels.items() if axis not in spec.where), subject, counter)
-                curves[key] = Curve("", [Point(t / x_size, "", value / y_size, runs=1) for t, value in series])
-    return [Curve(name, curve.points) for name, curve in _ordered(spec, curves) if curve.points]
+                points[key] = [Point(t / x_size, "", value / y_size, runs=1) for t, value in series]
+    return [curve for curve in _curves(spec, points) if curve.points]
 
 
 def _counter(counter: str, step: int, run: CountedRun, subject: str) -> list[tuple[float, float]]:

@@ -19,10 +19,9 @@ from analysis.results import Parameters, Quantity, Results
 from analysis.statistics import LEVEL, difference, mean
 from experiments.language import registry
 from experiments.language.campaign import Plan, Run
-from experiments.language.identity import run_identity
-from testbed.scenario import Document, ScenarioDocument
+from testbed.scenario import Document
 
-#: Default for the greatest relative change.
+#: Greatest relative change of rates, delays and buffers, unless another is asked for.
 BY = 0.001
 #: Options of policies that bound a buffer.
 _BUFFERS = ("limit_packets", "buffer_bytes")
@@ -112,8 +111,7 @@ def perturbed_plan(plan: Plan, number: int, by: float) -> Plan:
 def _perturbed_run(run: Run, stream: str, by: float) -> Run:
     document = run.document.document
     links = [_perturbed_link(link, f"{stream}/{link['name']}", by) for link in document["links"]]
-    scenario = {**document, "links": links}
-    return replace(run, id=run_identity(run.backend, scenario), document=ScenarioDocument(scenario))
+    return run.with_scenario({**document, "links": links})
 
 
 def _perturbed_link(link: Document, stream: str, by: float) -> dict[str, Any]:

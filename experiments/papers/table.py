@@ -56,10 +56,6 @@ class TableCell:
         interval = self.other_interval and self.other_interval.mapped(function)
         return TableCell(self.labels, [function(value) for value in self.values], self.runs, interval)
 
-    def relabelled(self, labels: Labels) -> TableCell:
-        """The same values under other labels."""
-        return replace(self, labels=labels)
-
     @property
     def mean(self) -> float:
         """Of the values."""
@@ -143,7 +139,7 @@ class Table:
                 return _sums([self._operands(part) for part in measure.sum])
             case forms.Gather():
                 return [
-                    cell.relabelled({**cell.labels, measure.axis: label})
+                    replace(cell, labels={**cell.labels, measure.axis: label})
                     for label, part in measure.gather.items()
                     for cell in self.cells(part)
                 ]

@@ -15,16 +15,13 @@ from ruamel.yaml import YAML
 
 from analysis.results import CellLabel
 from experiments import catalogue
+from experiments.language.quantities import Model
 
 #: Smart unions keep what YAML had: a label 50 is not 50.0.
 Number = StrictInt | StrictFloat
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Expected(_Part):
+class Expected(Model):
     """A published value."""
 
     #: Of the campaign file.
@@ -41,7 +38,7 @@ class Expected(_Part):
     origin: Literal["stated", "derived"]
 
 
-class Ordering(_Part):
+class Ordering(Model):
     """A published order of a measure along an axis."""
 
     measure: str = Field(alias="metric")

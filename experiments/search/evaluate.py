@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -96,11 +96,10 @@ class Evaluator:
         file: the search.
         store: of the screened runs.
         jobs: most runs at a time.
-        say: is called after each run.
     """
 
-    def __init__(self, file: SearchFile, store: Store, jobs: int | None, say: Callable[[], None]) -> None:
-        self._file, self._store, self._jobs, self._say = file, store, jobs, say
+    def __init__(self, file: SearchFile, store: Store, jobs: int | None) -> None:
+        self._file, self._store, self._jobs = file, store, jobs
         #: Runs asked for so far, whether the store had them or not: a search that is resumed does the same.
         self.runs = 0
         self._seen: set[str] = set()
@@ -112,25 +111,26 @@ class Evaluator:
             CampaignError: a combination is not valid.
         """
         question = self._file.question
-        plans = [self._plan(group, repetitions, seed) for group in _alike(candidates)]
+        groups = _alike(candidates)
+        plans = [self._plan(group, repetitions, seed) for group in groups]
         runs = [run for plan in plans for run in plan.runs]
         new = {run.id for run in runs} - self._seen
         self._seen |= new
         self.runs += len(new)
         metrics = question.expression.metrics
-        have, progress = screening.screen(self._store, runs, metrics, self._jobs, lambda _: self._say())
+        have, progress = screening.screen(self._store, runs, metrics, self._jobs)
+        values = {run_id: row.values for run_id, row in have.items() if not row.problems}
+        variants = len(question.variants)
         evaluated: dict[str, Evaluated] = {}
-        for plan, group in zip(plans, _alike(candidates), strict=True):
+        for plan, group in zip(plans, groups, strict=True):
             by_point: dict[int, list[Run]] = {}
             for run in plan.runs:
                 by_point.setdefault(run.point, []).append(run)
-            variants = len(question.variants)
             for at, candidate in enumerate(group):
                 of_variants = [by_point[at * variants + number] for number in range(variants)]
                 problem = next(
                     (progress.failed[run.id] for of in of_variants for run in of if run.id in progress.failed), ""
                 )
-                values = {run_id: row.values for run_id, row in have.items() if not row.problems}
                 evaluated[candidate.key] = sampled(question, candidate, of_variants, values, problem)
         return [evaluated[candidate.key] for candidate in candidates]
 

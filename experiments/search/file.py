@@ -208,6 +208,6 @@ def _number(text: str) -> float:
 
 def _base(path: Path) -> located.Source:
     """A campaign as one point in simulation."""
-    file = sections.for_backend(source.read(path), Backend.SIM, list(Backend))
+    file = sections.for_backend(source.read(path), Backend.SIM)
     values = {key: value for key, value in copy.deepcopy(file.values).items() if key not in _LEFT_OUT}
     return replace(file, values={**values, "backend": str(Backend.SIM)})

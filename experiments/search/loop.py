@@ -17,6 +17,8 @@ from experiments.search.space import Adaptive, Point, design
 BATCH, FIRST = 8, 2
 #: Level of each test while an answer is shrunk, and where their seeds begin, beyond those of the search's own.
 SHRINK_LEVEL, SHRINK_SEEDS = 0.99, 1000
+#: No shorter duration is tried, in s.
+SHORTEST_S = 2.0
 #: Share of the runs that the design takes, where adaptive points follow.
 DESIGN_SHARE = 0.4
 
@@ -163,14 +165,13 @@ class Shrunk:
     steps: tuple[str, ...]
 
 
-def shrink(state: Search, evaluator: Evaluator, found: Shrunk, least_s: float = 2.0) -> Shrunk:
+def shrink(state: Search, evaluator: Evaluator, found: Shrunk) -> Shrunk:
     """Leaves out what is not needed, one after another: axes, flows that the question does not name, time.
 
     Args:
         state: the search.
         evaluator: of its points.
         found: a point, nothing left out.
-        least_s: no shorter duration is tried.
     """
     file, sign = state.file, found.sign
     repetitions = max(file.repetitions, 5)
@@ -200,7 +201,7 @@ def shrink(state: Search, evaluator: Evaluator, found: Shrunk, least_s: float = 
                 now = less
                 steps.append(f"without flow {name}")
     duration_s = evaluator.duration_s(now)
-    while duration_s / 2 >= least_s:
+    while duration_s / 2 >= SHORTEST_S:
         less = Candidate(now.fields, now.without, f"{duration_s / 2:g} s")
         if not _is_valid(state, evaluator, less) or not still(less):
             break

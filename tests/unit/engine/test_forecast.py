@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -16,14 +18,14 @@ from experiments.engine.forecast import (
     BYTES_A_STORE,
     COMMAND_S,
     ROW_BYTES_A_RUN,
+    Forecast,
     Forecaster,
     effort_s,
-    forecast,
     traffic,
 )
 from experiments.language import registry, source
 from experiments.language.backends import Backend
-from experiments.language.campaign import Plan, expand, load
+from experiments.language.campaign import Plan, Run, expand, load
 from testbed import build_cache
 
 FILE = """\
@@ -47,6 +49,10 @@ def plan(backend: str = "emulated", **changes: str) -> Plan:
     for was, becomes in changes.items():
         text = text.replace(f"{was}: ", f"{was}: {becomes} #")
     return expand(source.parse("c.yaml", text))
+
+
+def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, **options: Any) -> Forecast:
+    return Forecaster(runs[0].backend, history, cpus, **options).forecast(runs)
 
 
 def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[HistoryRow]:
@@ -120,7 +126,7 @@ def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
 
 
 def test_nothing_takes_nothing_one_by_one_the_sum_and_many_at_once_less() -> None:
-    nothing, runs = forecast([], [], 2), plan().runs
+    nothing, runs = Forecaster(Backend.SIM, [], 2).forecast([]), plan().runs
     assert (nothing.runs, nothing.time_s, nothing.disk_bytes) == (0, 0.0, 0.0)
     alone = forecast(runs, [], 2, jobs=1)
     assert 10 * 12 < alone.time_s < 10 * 14 + 6
