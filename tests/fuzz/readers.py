@@ -39,14 +39,13 @@ from experiments import bundles, found_logs
 from experiments.language.problems import ImportProblem
 from testbed.errors import TestbedError
 from tests.support import bundles as changed
+from tests.support.waiting import HANGS_S
 from web.app import create_app
 from web.serve import server as make_server
 
 Run = Callable[[bytes], None]
 #: Of the site that is fed with requests; the corpus has it.
 TOKEN = "the token of the target"  # noqa: S105 (of a test)
-#: An answer takes milliseconds.
-ANSWER_S = 20.0
 HEAD = re.compile(rb"HTTP/1\.[01] (\d{3}) ")
 
 
@@ -122,7 +121,7 @@ def headers(_: Path) -> Iterator[Run]:
 
         def run(data: bytes) -> None:
             with contextlib.closing(socket.socket(socket.AF_UNIX)) as connection:
-                connection.settimeout(ANSWER_S)
+                connection.settimeout(HANGS_S)
                 connection.connect(address)
                 # The server may refuse before all is there.
                 with contextlib.suppress(BrokenPipeError, ConnectionResetError):

@@ -135,7 +135,7 @@ def test_the_documented_mininet_script_pings_across_its_modem_line() -> None:
     assert "3 received" in done.stdout, done.stderr
     least_ms = float(done.stdout.rsplit("= ", 1)[1].split("/")[0])
     # 56-byte packets at 28.8 kbit/s take 15.6 ms each way, and the line is 50 ms long; a busy machine only adds.
-    assert least_ms == pytest.approx(131.1, abs=2)
+    assert 129 < least_ms < 200
 
 
 def test_calibration_passes_at_the_promised_rates() -> None:
