@@ -12,7 +12,7 @@ from analysis.results import by_point
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
-from experiments.commands.shared import console, fail, store_location
+from experiments.commands.shared import console, fail, rejecting, run_plans, store_location
 from experiments.engine.options import Options
 from testbed import units
 from testbed.local_folders import ScratchFolder
@@ -104,10 +104,8 @@ def ack_filter(
 
 def _rate(option: str, text: str) -> float | None:
     """A rate in bit/s; None without one."""
-    try:
+    with rejecting(option):
         rate = units.parse(text, "rate") if text else None
-    except ValueError as error:
-        fail(f"{option}: {error}", exits.BAD_INPUT)
     if rate is not None and not 1e3 <= rate <= 1e11:
         fail(f"{option} is a rate from 1 kbit/s to 100 Gbit/s, not '{text}'", exits.BAD_INPUT)
     return rate
@@ -116,15 +114,9 @@ def _rate(option: str, text: str) -> float | None:
 def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int | None) -> list[Effect]:
     """Makes the runs, and compares them."""
     from analysis.store import Store
-    from experiments.engine.scheduling import run_campaign
-    from experiments.terminal import TerminalReporter
     from experiments.uplink import trial
 
-    outcome = run_campaign(
-        plan, Options(results, jobs=jobs, artefacts=artefacts), TerminalReporter(console(stderr=True))
-    )
-    if outcome.interrupted:
-        raise typer.Exit(exits.INTERRUPTED)
+    run_plans([plan], Options(results, jobs=jobs, artefacts=artefacts))
     with Store.open(results, artefacts) as store:
         values = by_point(store.values(plan.id))
     return trial.effects(values, {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)})

@@ -17,7 +17,7 @@ from analysis.results import Quantity
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
-from experiments.commands.shared import console, fail, show_note, store_location
+from experiments.commands.shared import console, fail, run_plans, show_note, store_location
 from experiments.engine.options import Options
 from experiments.labels import level_text, point_label
 from experiments.language.backends import Backend
@@ -267,10 +267,8 @@ def _repeat(
     state: Search, answer: Shrunk, backend: Backend, repetitions: int, options: Options, store: Store
 ) -> tuple[str, dict[str, Any]]:
     """Ordinary runs of the written campaign on a backend: a sentence, and the row for scripts."""
-    from experiments.engine.scheduling import run_campaigns
     from experiments.language.campaign import expand
     from experiments.search.evaluate import Candidate
-    from experiments.terminal import TerminalReporter
 
     words = "simulated" if backend is Backend.SIM else "Linux in virtual time"
     count = repetitions if backend is Backend.SIM else min(repetitions, LINUX_REPETITIONS)
@@ -285,12 +283,10 @@ def _repeat(
             replace(plan, name=name)
             for plan, name in zip(plans, (plans[0].name, f"{state.file.name}-base"), strict=False)
         ]
-        outcomes = run_campaigns(plans, options, TerminalReporter(console(stderr=True), quiet=True))
+        run_plans(plans, options, quiet=True)
     except (CampaignError, Unavailable) as error:
         reason = error.problems[0].message if isinstance(error, CampaignError) else str(error)
         return f"{words}: left out: {reason}", {"left_out": reason}
-    if any(outcome.interrupted for outcome in outcomes):
-        raise typer.Exit(exits.INTERRUPTED)
     evaluated = [_of_stored(state.file, each, plan, store) for each, plan in zip(candidates, plans, strict=True)]
     ours = evaluated[0].signed(answer.sign)
     if not state.file.question.decides:
