@@ -144,10 +144,10 @@ def start(
     raise typer.Exit(ended.exit_status)
 
 
-def _name(ctx: typer.Context, session: str | None) -> str:
-    """The running session that is meant."""
+def _name(ctx: typer.Context, session: str | None) -> str | None:
+    """The name of the running session that is meant; None: the only one."""
     assert ctx.parent is not None
-    return control.only(session or ctx.parent.params["session"])
+    return session or ctx.parent.params["session"]
 
 
 def report(ended: Ended, results: str, as_json: bool) -> None:
@@ -188,7 +188,7 @@ def watch(ctx: typer.Context, session: SessionOption = None) -> None:
     from experiments.sessions import panel
     from experiments.sessions.state import SessionControl, SessionState
 
-    name, terminal = _name(ctx, session), console()
+    name, terminal = control.only(_name(ctx, session)), console()
     before: SessionState | None = None
     try:
         while True:
