@@ -129,7 +129,7 @@ def start(
     plan = plan_session(profile, network, overrides or [], at, internet, secrets.randbits(40))
     with Store.open(results) as store:
         store.sweep()
-        behind = Session(plan, store, record_limit * MEGABYTE, Internet() if internet else None)
+        behind = Session(plan, store, record_limit * MEGABYTE, Internet() if internet else None, show_note)
         if not command:
             others = ", ".join(f"{name} is {node.address}" for name, node in behind.hosts.items() if name != plan.host)
             show_note(
@@ -139,7 +139,7 @@ def start(
             if sys.stderr.isatty():
                 sys.stderr.write(f"\033]0;{plan.host} behind {plan.label}\007")
                 sys.stderr.flush()
-        ended = behind.run(command, time_limit, show_note)
+        ended = behind.run(command, time_limit)
     report(ended, results, as_json)
     raise typer.Exit(ended.exit_status)
 
