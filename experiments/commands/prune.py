@@ -106,8 +106,7 @@ def runs(
             before = store.now() - pruning.age_s(older_than) if older_than else None
         rule = pruning.Rule(_named(store, names or ()), before, keep, referenced)
         goes, stays = pruning.choose(store.campaigns(texts=True), rule, _references(store))
-        groups = pruning.grouped(stays)
-        for reason, kept in groups.items():
+        for reason, kept in stays.items():
             more = f" and {len(kept) - MOST_NAMES} more" if len(kept) > MOST_NAMES else ""
             _say(f"stays: {', '.join(kept[:MOST_NAMES])}{more}: {reason}")
         removals = _removals(store, goes, only)
@@ -131,7 +130,7 @@ def runs(
         "what": only,
         "deleted": bool(goes) and not dry_run,
         "campaigns": campaigns,
-        "stays": groups,
+        "stays": stays,
     }
     return Answer(found, lines)
 
