@@ -19,9 +19,7 @@ from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
     from experiments.commands import documents
-    from experiments.language.campaign import Plan
     from experiments.uplink.answer import Answer as Advice
-    from experiments.uplink.trial import Effect
 
 
 def ack_filter(
@@ -70,6 +68,7 @@ def ack_filter(
     Counts the acks of the uplink, lets the filter treat them, and simulates the capture's traffic with the filter and
     without.
     """
+    from analysis.store import Store
     from experiments.language import registry
     from experiments.uplink import answer, seen, trial
 
@@ -98,7 +97,12 @@ def ack_filter(
         # Without a transfer that could be faster, only the queue counts.
         return _answer(replace(replayed, advice="cannot tell" if filtered.purged else "no difference"))
     plan = trial.plan(capture.name, traffic.shape, up_bps, down_bps, queue, repetitions)
-    effects = _effects(plan, store_location(results), artefacts, jobs)
+    options = Options(store_location(results), jobs=jobs, artefacts=artefacts)
+    run_plans([plan], options)
+    with Store.open(options.results, artefacts) as store:
+        values = by_point(store.values(plan.id))
+    sides = {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)}
+    effects = trial.effects(values, sides)
     return _answer(replace(replayed, campaign=plan.id, effects=effects, advice=trial.advice(effects)))
 
 
@@ -109,17 +113,6 @@ def _rate(option: str, text: str) -> float | None:
     if rate is not None and not 1e3 <= rate <= 1e11:
         fail(f"{option} is a rate from 1 kbit/s to 100 Gbit/s, not '{text}'", exits.BAD_INPUT)
     return rate
-
-
-def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int | None) -> list[Effect]:
-    """Makes the runs, and compares them."""
-    from analysis.store import Store
-    from experiments.uplink import trial
-
-    run_plans([plan], Options(results, jobs=jobs, artefacts=artefacts))
-    with Store.open(results, artefacts) as store:
-        values = by_point(store.values(plan.id))
-    return trial.effects(values, {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)})
 
 
 def _answer(advice: Advice) -> Answer[documents.AckFilter]:

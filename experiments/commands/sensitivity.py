@@ -17,10 +17,7 @@ from testbed import units
 from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from experiments.commands import documents
-    from experiments.language.campaign import Plan
 
 
 def sensitivity(
@@ -52,6 +49,7 @@ def sensitivity(
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
     combinations, signs of differences and intervals survive (docs/doubt.md).
     """
+    from analysis.store import Store
     from experiments.papers.sensitivity import assess, perturbed_plan
     from experiments.papers.tables import sensitivity_table
 
@@ -62,19 +60,13 @@ def sensitivity(
     plan = load_plan(file, overrides, "sim")
     plans = [plan, *(perturbed_plan(plan, number + 1, share) for number in range(perturbations))]
     with ScratchFolder() as folder:
-        original, *perturbed = _run(plans, keep or folder / "results", jobs)
+        options = Options(keep or folder / "results", jobs=jobs)
+        run_plans(plans, options)
+        with Store.open(options.results) as store:
+            original, *perturbed = (
+                Results.of_rows(plan.name, [dict(point.parameters) for point in plan.points], store.values(plan.id))
+                for plan in plans
+            )
     with rejecting():
         assessment = assess(original, perturbed, metric, share)
     return Answer(assessment.as_json(), lambda: console().print(sensitivity_table(assessment)))
-
-
-def _run(plans: Sequence[Plan], folder: Path, jobs: int | None) -> list[Results]:
-    """Runs the plans and reads their values."""
-    from analysis.store import Store
-
-    run_plans(plans, Options(results=folder, jobs=jobs))
-    with Store.open(folder) as store:
-        return [
-            Results.of_rows(plan.name, [dict(point.parameters) for point in plan.points], store.values(plan.id))
-            for plan in plans
-        ]
