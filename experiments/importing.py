@@ -153,9 +153,7 @@ def _read_captures(folder: Path, labels: Sequence[str], request: ImportRequest, 
         raise ImportProblem(_nothing(summary, request.files, packets_left_out))
     found_flows.assign_sender(folder)
     scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
-    for path, _ in readable.values():
-        if path.parent.name == "converted":
-            shutil.rmtree(path.parent, ignore_errors=True)
+    shutil.rmtree(folder / "converted", ignore_errors=True)
     files = tuple(
         ImportedFile(
             label=label,
