@@ -15,7 +15,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from agents.rpc import Dispatcher, Server, SocketClient, listens
 from experiments.language.problems import CampaignError
-from experiments.sessions.state import SessionControl
 from testbed.errors import TestbedError, listed
 from testbed.local_folders import private_folder, runtime_folder
 
@@ -36,12 +35,13 @@ class ControlServer:
 
     Args:
         name: of the session, unique among this user's.
-        session: what is controlled, a SessionControl.
+        protocol: its requests, experiments.sessions.state.SessionControl.
+        session: what is controlled.
     """
 
-    def __init__(self, name: str, session: object) -> None:
+    def __init__(self, name: str, protocol: type, session: object) -> None:
         self.path = folder() / f"{name}.sock"
-        dispatcher = Dispatcher("the session", SessionControl, session, (TestbedError, CampaignError))
+        dispatcher = Dispatcher("the session", protocol, session, (TestbedError, CampaignError))
         self._server = Server(self.path, dispatcher)
         threading.Thread(target=self._server.serve_forever, args=(0.2,), name="control", daemon=True).start()
 

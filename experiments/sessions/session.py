@@ -18,7 +18,7 @@ from experiments.sessions import control, program, record
 from experiments.sessions.changes import parse_changes, typed
 from experiments.sessions.outside import Uplink
 from experiments.sessions.plan import SessionPlan, studied
-from experiments.sessions.state import DeclaredDirection, EnteredNode, SessionState
+from experiments.sessions.state import DeclaredDirection, EnteredNode, SessionControl, SessionState
 from testbed.cell import Cell
 from testbed.errors import TestbedError, unknown
 from testbed.report import Report, SessionHost
@@ -84,7 +84,7 @@ class Session:
             self.hosts: Mapping[str, SessionHost] = self._cell.open(plan.scenario, self._folder, name_server)
             if outside:
                 outside.open(self._cell.pid, self.hosts, plan)
-            self._control = control.ControlServer(self.name, self)
+            self._control = control.ControlServer(self.name, SessionControl, self)
         except BaseException:
             self._close()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -24,7 +24,7 @@ from analysis.store.documents import SessionChange
 from experiments.sessions import control
 from experiments.sessions.changes import parse_changes
 from experiments.sessions.control import ControlServer
-from experiments.sessions.state import EnteredNode, SessionState
+from experiments.sessions.state import EnteredNode, SessionControl, SessionState
 from testbed import resource_limits
 from testbed.local_folders import private_folder
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
@@ -164,7 +164,7 @@ def session(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monkey
     sockets = private_folder(tmp_path_factory.mktemp("sessions") / "own")
     monkeypatch.setattr(control, "folder", lambda: sockets)
     recorded = FakeSession(f"test{os.getpid()}")
-    server = ControlServer(recorded.name, recorded)
+    server = ControlServer(recorded.name, SessionControl, recorded)
     yield recorded
     server.close()
 

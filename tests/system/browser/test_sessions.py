@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from experiments.sessions.control import ControlServer
+from experiments.sessions.state import SessionControl
 from tests.support.site import FakeSession, phone_first
 
 
@@ -49,6 +50,6 @@ def test_open_pages_are_current(page: Page, session: FakeSession, serve: Callabl
     name = f"more{os.getpid()}"
     later = page.locator(f'section[data-session="{name}"]')
     expect(later).to_have_count(0)
-    with closing(ControlServer(name, FakeSession(name))):
+    with closing(ControlServer(name, SessionControl, FakeSession(name))):
         expect(later).to_be_visible()
     expect(later).to_have_count(0)

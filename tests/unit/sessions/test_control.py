@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from experiments.sessions import control
+from experiments.sessions.state import SessionControl
 from tests.support.site import FakeSession
 
 
@@ -21,5 +22,5 @@ def test_a_session_has_a_name_that_no_other_has_or_had(tmp_path: Path, monkeypat
     left.close()
     assert control.free_name() == own
     # A process of another namespace may have the same number.
-    with closing(control.ControlServer(own, FakeSession(own))):
+    with closing(control.ControlServer(own, SessionControl, FakeSession(own))):
         assert control.free_name() == f"{own}-2"
