@@ -278,7 +278,7 @@ def _accept_old_names() -> None:
     variables, more = renamed.environment(os.environ)
     os.environ.update(variables)
     for sentence in (*told, *more):
-        typer.echo(f"backchannel: {sentence}", err=True)
+        show_note(sentence)
 
 
 def _flush() -> None:

@@ -16,6 +16,7 @@ import polars as pl
 
 from analysis import parquet
 from analysis.exchange_kinds import FOUND_DATAGRAMS
+from experiments import found_flows
 from experiments.found_flows import MOST_FLOWS
 from testbed.exchanges import FOLDER
 from testbed.scenario import Flow
@@ -69,7 +70,7 @@ class Found:
     @property
     def name(self) -> str:
         """As unique as host names, protocol and port are."""
-        from_, to = (f"[{end}]" if ":" in end else end for end in (self.from_, self.to))
+        from_, to = _in_name(self.from_), _in_name(self.to)
         version = "6" if self.ip == 6 else ""
         return f"{from_}-{to}:icmp{version}" if self.kind == "probe" else f"{from_}-{to}:{self.port}-udp{version}"
 
@@ -126,6 +127,50 @@ def flows(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> tuple[li
         found += sorted(lasting, key=lambda flow: (-flow.bytes, flow.first_ns, flow.name))[:MOST_FLOWS]
         left_out += max(len(lasting) - MOST_FLOWS, 0)
     return found, left_out
+
+
+def workload(
+    folder: Path,
+    connections: pl.DataFrame,
+    packets: pl.DataFrame,
+    files: Mapping[str, Sequence[int]],
+    zero_ns: int,
+) -> tuple[list[Flow], int]:
+    """The measured flows as a scenario has them, of TCP first, and the number of those left out. Writes exchanges.
+
+    Args:
+        folder: of the run.
+        connections: as of `found_flows.flows`.
+        packets: as of `flows`.
+        files: numbers of the captures at each host.
+        zero_ns: the run's zero.
+    """
+    rows = found_flows.flows(connections)
+    measured = [
+        Flow.read(
+            {
+                "name": f"{_in_name(row['client'])}-{_in_name(row['server'])}:{row['listening_port']}",
+                "kind": "bulk",
+                "from": row["client"],
+                "to": row["server"],
+                "port": row["listening_port"],
+                "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),
+                # Just after its last segment.
+                "stop_s": max((row["last_ns"] - zero_ns + 1000) / 1e9, 1e-6),
+            }
+        )
+        for row in rows.head(MOST_FLOWS).iter_rows(named=True)
+    ]
+    found, left_out = flows(packets, files)
+    for flow in found:
+        flow.write(folder, zero_ns)
+    measured += [flow.as_flow(zero_ns) for flow in found]
+    return measured, max(rows.height - MOST_FLOWS, 0) + left_out
+
+
+def _in_name(host: str) -> str:
+    """A host in the name of a flow, where a port follows."""
+    return f"[{host}]" if ":" in host else host
 
 
 def _probes(packets: pl.DataFrame, files: Mapping[str, Sequence[int]]) -> list[Found]:

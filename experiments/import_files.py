@@ -76,10 +76,9 @@ def readable(path: Path, label: str, folder: Path, name: str) -> tuple[Path, str
     Raises:
         ImportProblem: nothing reads it.
     """
-    opener = gzip.open if path.suffix == ".gz" else None
-    if opener is None:
+    if path.suffix != ".gz":
         return path, "backchannel"
-    with opener(path) as stream:
+    with gzip.open(path) as stream:
         try:
             magic = stream.read(4)
         except (OSError, EOFError):
@@ -93,7 +92,7 @@ def readable(path: Path, label: str, folder: Path, name: str) -> tuple[Path, str
         )
     (folder / "converted").mkdir(exist_ok=True)
     source, target = folder / "converted" / f"{label}.other", folder / "converted" / f"{label}.pcapng"
-    with opener(path) as packed, source.open("wb") as plain:
+    with gzip.open(path) as packed, source.open("wb") as plain:
         shutil.copyfileobj(packed, plain, 1 << 20)
     reader = ["tshark", "-n", "-r", str(source), "-F", "pcapng", "-w", str(target)]
     words = confined.words(reader, write=[source.parent])

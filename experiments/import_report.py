@@ -84,11 +84,11 @@ def _damages(file: ImportedFile) -> list[str]:
     ]
     if file.damages > 5:
         texts.append(f"and {number_of(file.damages - 5, 'more place')} that could not be read")
-    for link_type_ in file.link_types:
-        if not link_type_.known:
-            texts.append(
-                f"{number_of(link_type_.packets, 'packet')} of link type {link_type_.link_type}, which is not known"
-            )
+    texts += [
+        f"{number_of(found.packets, 'packet')} of link type {found.link_type}, which is not known"
+        for found in file.link_types
+        if not found.known
+    ]
     for count, noun, what in (
         (file.unreadable, "packet", "with headers that are cut off or contradict each other"),
         (file.unfinished_fragments, "packet", "of which fragments are missing"),

@@ -79,12 +79,10 @@ def import_captures(store: Store, request: ImportRequest) -> Imported:
         if digests[first] == digests[other]:
             raise ImportProblem(f"{path} and {again} have the same content; give each capture once")
     run_id = _run_id(request, digests)
-    campaign_id = collections_of_runs.campaign_id("import", request.campaign)
     if store.valid_runs([run_id]):
         stored = store.run(run_id)
         assert stored is not None
-        _enter(store, request, run_id)
-        return _imported(run_id, campaign_id, stored.documents, known=True)
+        return _entered(store, request, run_id, stored.documents, known=True)
     store.sweep()
     folder = store.staging_folder(run_id)
     try:
@@ -107,11 +105,14 @@ def import_captures(store: Store, request: ImportRequest) -> Imported:
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    _enter(store, request, run_id)
-    return _imported(run_id, campaign_id, documents, known=False)
+    return _entered(store, request, run_id, documents, known=False)
 
 
-def _imported(run_id: str, campaign_id: str, documents: Documents, known: bool) -> Imported:
+def _entered(store: Store, request: ImportRequest, run_id: str, documents: Documents, known: bool) -> Imported:
+    """Adds a stored run to its campaign."""
+    title = f"Imported captures: {request.campaign}"
+    collections_of_runs.enter(store, "import", request.campaign, title, ("import", request.label), run_id)
+    campaign_id = collections_of_runs.campaign_id("import", request.campaign)
     description = documents.manifest.import_
     assert description is not None, "the run of an import has a description"
     return Imported(run_id, campaign_id, known, description, documents.scenario.workload)
@@ -152,9 +153,7 @@ def _read_captures(folder: Path, labels: Sequence[str], request: ImportRequest, 
         raise ImportProblem(_nothing(summary, request.files, packets_left_out))
     found_flows.assign_sender(folder)
     scenario, report, left_out = _describe(folder, summary, packets, labels, aligned)
-    for path, _ in readable.values():
-        if path.parent.name == "converted":
-            shutil.rmtree(path.parent, ignore_errors=True)
+    shutil.rmtree(folder / "converted", ignore_errors=True)
     files = tuple(
         ImportedFile(
             label=label,
@@ -264,25 +263,8 @@ def _describe(
 ) -> tuple[Scenario, Report, int]:
     """What was found, as a scenario and a run's report, and the number of flows that were left out."""
     connections = parquet.read(folder / "connections.parquet")
-    flows = found_flows.flows(connections)
-    left_out = max(flows.height - found_flows.MOST_FLOWS, 0)
     first_ns = min(file["first_ns"] for file in summary["files"] if file["first_ns"] is not None)
     last_ns = max(file["last_ns"] for file in summary["files"] if file["last_ns"] is not None)
-    workload = tuple(
-        Flow.read(
-            {
-                "name": f"{_host(row['client'])}-{_host(row['server'])}:{row['listening_port']}",
-                "kind": "bulk",
-                "from": row["client"],
-                "to": row["server"],
-                "port": row["listening_port"],
-                "start_s": (row["first_ns"] - first_ns) / 1e9,
-                # Just after its last segment.
-                "stop_s": (row["last_ns"] - first_ns + 1000) / 1e9,
-            }
-        )
-        for row in flows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
-    )
     seen = pl.concat(
         [
             table.select(pl.col(end).alias("host"), pl.col("file").cast(pl.Int64))
@@ -292,11 +274,8 @@ def _describe(
     )
     anywhere = dict(seen.group_by("host").agg(pl.col("file").min()).iter_rows())
     at = {**anywhere, **found_datagrams.nearest(packets), **aligned.nearest}
-    datagrams, more_left_out = found_datagrams.flows(packets, {host: [file] for host, file in at.items()})
-    for datagram_flow in datagrams:
-        datagram_flow.write(folder, first_ns)
-    workload = (*workload, *(datagram_flow.as_flow(first_ns) for datagram_flow in datagrams))
-    left_out += more_left_out
+    files = {host: [file] for host, file in at.items()}
+    workload, left_out = found_datagrams.workload(folder, connections, packets, files, first_ns)
     hosts = sorted({end for flow in workload for end in (flow.from_, flow.to)})
     scenario = Scenario(
         version=1,
@@ -304,7 +283,7 @@ def _describe(
         duration_s=(last_ns - first_ns + 1000) / 1e9,
         nodes=tuple(Node(name=host, kind="host") for host in hosts),
         links=(),
-        workload=workload,
+        workload=tuple(workload),
     )
     report = Report(
         t0_epoch_ns=first_ns,
@@ -323,12 +302,3 @@ def _describe(
         ),
     )
     return scenario, report, left_out
-
-
-def _host(address: str) -> str:
-    return f"[{address}]" if ":" in address else address
-
-
-def _enter(store: Store, request: ImportRequest, run_id: str) -> None:
-    title = f"Imported captures: {request.campaign}"
-    collections_of_runs.enter(store, "import", request.campaign, title, ("import", request.label), run_id)

@@ -159,6 +159,10 @@ class Inventory:
         """Resolves a path that is relative to the file."""
         return None if path is None else (self.path.parent / path.expanduser()).absolute()
 
+    def error(self, why: str, field: str = "") -> CampaignError:
+        """An error of the file that no line of it shows."""
+        return CampaignError(str(self.path), [Problem(0, field, why)])
+
     def ssh_options(self) -> SshOptions:
         """How the controller reaches the hosts."""
         ssh = self.file.ssh
@@ -287,18 +291,17 @@ def placements(inventory: Inventory, nodes: Sequence[Node], links: Sequence[Link
     for name, placement in found.items():
         outside = [member for member in placement.members() if member in file.hosts]
         if outside:
-            raise _misfit(inventory, f"set {name} uses host {outside[0]}, which is in no set; move it into this set")
+            raise inventory.error(f"set {name} uses host {outside[0]}, which is in no set; move it into this set")
         for host in placement.hosts.values():
             if host.name in file.hosts:
                 continue
             if host.name in names:
-                raise _misfit(inventory, f"sets {names[host.name]} and {name} both have host {host.name}; one must not")
+                raise inventory.error(f"sets {names[host.name]} and {name} both have host {host.name}; one must not")
             names[host.name] = name
             where = (host.address, host.port)
             if where in addresses:
                 other, of = addresses[where]
-                raise _misfit(
-                    inventory,
+                raise inventory.error(
                     f"hosts {other} of set {of} and {host.name} of set {name} have the address "
                     f"'{host.address}'; each machine is one host",
                 )
@@ -336,11 +339,7 @@ def _placed(
     try:
         return place(hosts, places, nodes, links, inventory.file.addresses, set_name)
     except TestbedError as error:
-        raise _misfit(inventory, f"set {set_name}: {error}" if set_name else str(error)) from None
-
-
-def _misfit(inventory: Inventory, why: str) -> CampaignError:
-    return CampaignError(str(inventory.path), [Problem(0, "", why)])
+        raise inventory.error(f"set {set_name}: {error}" if set_name else str(error)) from None
 
 
 def host_entry(inventory: Inventory, name: str) -> HostEntry:

@@ -51,10 +51,7 @@ def topology(inventory_: inventory.Inventory, file: Path | None) -> Path:
     """
     chosen = file or inventory_.campaign
     if chosen is None:
-        raise CampaignError(
-            str(inventory_.path),
-            [Problem(0, "campaign", "this field is missing; it names the campaign file with the topology")],
-        )
+        raise inventory_.error("this field is missing; it names the campaign file with the topology", "campaign")
     return chosen.absolute()
 
 
@@ -141,18 +138,17 @@ def rehearse(
     inventory_ = inventory.read(path)
     if machines:
         if inventory_.file.connection != "ssh":
-            raise CampaignError(str(path), [Problem(0, "connection", "virtual machines need 'ssh', not 'namespace'")])
+            raise inventory_.error("virtual machines need 'ssh', not 'namespace'", "connection")
         if inventory_.file.ssh.proxy_jump is not None:
-            message = "a jump host can be rehearsed in namespaces only, without '--vm'"
-            raise CampaignError(str(path), [Problem(0, "ssh.proxy_jump", message)])
+            raise inventory_.error("a jump host can be rehearsed in namespaces only, without '--vm'", "ssh.proxy_jump")
         scenario = campaign.load(topology(inventory_, file)).runs[0].scenario
         inventory.placements(inventory_, scenario.nodes, scenario.links)
         special = _special_interfaces(inventory_)
         if (special.serial or special.radios) and inventory_.file.machine_kernel == image.CLOUD_KERNEL:
-            message = (
-                f"'{image.CLOUD_KERNEL}' has no PPP, SLIP and radios; set 'machine_kernel: {image.HARDWARE_KERNEL}'"
+            raise inventory_.error(
+                f"'{image.CLOUD_KERNEL}' has no PPP, SLIP and radios; set 'machine_kernel: {image.HARDWARE_KERNEL}'",
+                "machine_kernel",
             )
-            raise CampaignError(str(path), [Problem(0, "machine_kernel", message)])
         # The cell has no network to download packages.
         image.image(lambda text: print(f"backchannel: {text}", file=sys.stderr), inventory_.file.machine_kernel)
     words = [
@@ -321,7 +317,9 @@ class _Access:
 
 
 def _access(path: Path | None) -> _Access:
-    inventory_ = _given(path)
+    if path is None:
+        raise CampaignError("--inventory", [Problem(0, "", NEEDS_INVENTORY)])
+    inventory_ = inventory.read(path)
     hosts = (
         HostAccess(ssh=inventory_.ssh_options())
         if inventory_.file.connection == "ssh"
@@ -334,12 +332,6 @@ def lease(inventory_: inventory.Inventory) -> HostLease | None:
     """The lease of a lab's hosts; None: they stay."""
     ends = inventory_.file.lease_ends
     return None if ends is None else HostLease(ends)
-
-
-def _given(path: Path | None) -> inventory.Inventory:
-    if path is None:
-        raise CampaignError("--inventory", [Problem(0, "", NEEDS_INVENTORY)])
-    return inventory.read(path)
 
 
 def main() -> int:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict
 
-from testbed.units import number_of
+from testbed.units import number_of, show
 
 if TYPE_CHECKING:
     from analysis.attempts import PointAttempts
     from analysis.handle import StoredCampaign
+    from analysis.store.removal import Removal
     from analysis.store.rows import CampaignRow, PointRow, TableRow
     from experiments.language.campaign import Member, Plan, Run
 
@@ -193,6 +194,12 @@ def point_document(point: PointRow, rows: Sequence[TableRow], attempts: Mapping[
         },
         "metrics": metrics,
     }
+
+
+def extent_text(removal: Removal) -> str:
+    """ "3 runs with 12 MB of files; 1 run also in other campaigns, kept"."""
+    shared = f"; {number_of(removal.shared, 'run')} also in other campaigns, kept" if removal.shared else ""
+    return f"{number_of(removal.runs, 'run')} with {show(removal.bytes, 'bytes')} of files{shared}"
 
 
 def campaign_summary(campaign: CampaignRow) -> dict[str, object]:

@@ -71,9 +71,9 @@ def verdicts(crate: Crate, options: Mapping[str, Any]) -> list[Verdict]:
     if not mechanisms:
         raise BadRequest(f"{crate.name} registers nothing that has laws: a {', a '.join(KINDS)}")
     known = {(kind, name): _options_of(kind, name) for kind, name in mechanisms}
-    unknown = options.keys() - set().union(*known.values())
-    if unknown:
-        raise BadRequest(registry.unknown("option", min(unknown), sorted(set().union(*known.values()))))
+    names = set().union(*known.values())
+    if unknown := options.keys() - names:
+        raise BadRequest(registry.unknown("option", min(unknown), sorted(names)))
     found = []
     for kind, name in mechanisms:
         own = json.dumps({option: value for option, value in options.items() if option in known[kind, name]})

@@ -38,7 +38,7 @@ from testbed.audit import audited
 from testbed.errors import TestbedError
 from testbed.mininet_links import EmulatedLink
 from testbed.report import CaptureReport, InterfaceReport, Report
-from testbed.scenario import LinkSpec, Scenario
+from testbed.scenario import Scenario
 
 CAMPAIGN, TITLE = "mininet", "Mininet scripts with emulated links"
 #: Time from the start of the links until the run's zero, in s.
@@ -117,8 +117,8 @@ def _recorded(
         lasted_s=round(lasted_s, 6),
     )
     scenario = recorded(scenario, description, report)
-    report = audited(scenario, report, folder, nodes=_network(lines))
     owners = {entry.address: entry.node for entry in interfaces if entry.address}
+    report = audited(scenario, report, folder, nodes=_network(lines, interfaces, owners))
     recording.run = commit_record(
         store,
         scenario,
@@ -185,7 +185,7 @@ def _scenario(lines: Sequence[EmulatedLink]) -> Scenario:
     """
     if not lines:
         raise TestbedError("there is nothing to record: this network has no emulated link; create it with link=Line")
-    nodes = {node.name: node for line in lines for node in (line.intf1.node, line.intf2.node)}
+    nodes = _nodes(lines)
     for name in nodes:
         if len(name) > addressing.MAX_NODE_NAME:
             raise TestbedError(
@@ -198,29 +198,25 @@ def _scenario(lines: Sequence[EmulatedLink]) -> Scenario:
             "duration_s": 1.0,
             "workload": [],
             "nodes": [{"name": name, "kind": "router" if _forwards(node) else "host"} for name, node in nodes.items()],
-            "links": [_spec(line).as_json() for line in lines],
+            "links": [line.spec.replace(ends=(line.intf1.node.name, line.intf2.node.name)).as_json() for line in lines],
         }
     )
     addressing.make_plan(scenario.nodes, scenario.links)
     return scenario
 
 
-def _spec(line: EmulatedLink) -> LinkSpec:
-    return line.spec.replace(ends=(line.intf1.node.name, line.intf2.node.name))
+def _nodes(lines: Sequence[EmulatedLink]) -> dict[str, Any]:
+    return {node.name: node for line in lines for node in (line.intf1.node, line.intf2.node)}
 
 
 def _forwards(node: Any) -> bool:
-    return _is_switch(node) or _output(node, "cat", "/proc/sys/net/ipv4/ip_forward").strip() == "1"
+    return isinstance(node, Switch) or _output(node, "cat", "/proc/sys/net/ipv4/ip_forward").strip() == "1"
 
 
 def _output(node: Any, *words: str) -> str:
     """Of a program in a node. `node.cmd` would mix it with messages of the node's shell."""
     output, _ = node.popen(list(words)).communicate()
     return str(output.decode())
-
-
-def _is_switch(node: Any) -> bool:
-    return isinstance(node, Switch)
 
 
 def _interfaces(lines: Sequence[EmulatedLink]) -> Iterator[InterfaceReport]:
@@ -234,30 +230,29 @@ def _interfaces(lines: Sequence[EmulatedLink]) -> Iterator[InterfaceReport]:
 
 def _address(end: Any) -> str:
     """As the kernel has it: scripts also use `ip` and `ifconfig`."""
-    if _is_switch(end.node):
+    if isinstance(end.node, Switch):
         return ""
     entries = json.loads(_output(end.node, "ip", "-json", "-4", "address", "show", "dev", end.name) or "[]")
     addresses = [entry["local"] for link in entries for entry in link.get("addr_info", [])]
     return addresses[0] if addresses else ""
 
 
-def _network(lines: Sequence[EmulatedLink]) -> dict[str, Any]:
+def _network(
+    lines: Sequence[EmulatedLink], interfaces: Sequence[InterfaceReport], owners: dict[str, str]
+) -> dict[str, Any]:
     """Interfaces and routes of each node for the audit, which needs to know what leaves by an interface."""
-    nodes = {node.name: node for line in lines for node in (line.intf1.node, line.intf2.node)}
-    owners = {entry.address: entry.node for entry in _interfaces(lines) if entry.address}
-    entries = {}
-    for name, node in nodes.items():
-        ends = [entry for entry in _interfaces(lines) if entry.node == name]
-        routes = _ways(name, lines, owners) if _is_switch(node) else _routes(node)
-        entries[name] = {
+    return {
+        name: {
             "interfaces": [
                 # A port of a switch has no address; this one is nobody's.
                 {"name": end.interface, "link": end.link, "end": end.end, "address": end.address or "0.0.0.0"}
-                for end in ends
+                for end in interfaces
+                if end.node == name
             ],
-            "routes": routes,
+            "routes": _ways(name, lines, owners) if isinstance(node, Switch) else _routes(node),
         }
-    return entries
+        for name, node in _nodes(lines).items()
+    }
 
 
 def _routes(node: Any) -> list[dict[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from analysis.store.rows import CampaignRow
@@ -29,14 +29,6 @@ class Rule:
     referenced: bool = False
 
 
-@dataclass(frozen=True)
-class Kept:
-    """A campaign that stays although the rule's conditions hold."""
-
-    row: CampaignRow
-    reason: str
-
-
 def age_s(text: str) -> float:
     """Seconds of "30 d", "12 h", "10 min".
 
@@ -53,8 +45,8 @@ def age_s(text: str) -> float:
 
 def choose(
     rows: Sequence[CampaignRow], rule: Rule, references: Callable[[CampaignRow], str]
-) -> tuple[list[CampaignRow], list[Kept]]:
-    """The campaigns that go, and those that stay for a reason that the rule does not name.
+) -> tuple[list[CampaignRow], dict[str, list[str]]]:
+    """The campaigns that go, and by the reason the names of those that stay although the rule's conditions hold.
 
     Args:
         rows: of all campaigns, newest first.
@@ -62,7 +54,8 @@ def choose(
         references: why a campaign should stay; "": nothing refers to it. A campaign that was named may go.
     """
     newer: Counter[str] = Counter()
-    goes, stays = [], []
+    goes: list[CampaignRow] = []
+    stays: dict[str, list[str]] = {}
     for row in rows:
         newer[row.name] += 1
         if rule.named and row.id not in rule.named:
@@ -70,24 +63,16 @@ def choose(
         if newer[row.name] <= rule.keep or (rule.before is not None and last_run(row) >= rule.before):
             continue
         if row.state == "running":
-            stays.append(Kept(row, "is running"))
-        elif not (rule.named or rule.referenced) and (reason := references(row)):
-            stays.append(Kept(row, reason))
+            reason = "is running"
         else:
+            reason = "" if rule.named or rule.referenced else references(row)
+        if not reason:
             goes.append(row)
+        elif row.name not in stays.setdefault(reason, []):
+            stays[reason].append(row.name)
     return goes, stays
 
 
 def last_run(row: CampaignRow) -> float:
     """When a campaign was run last, or a run added; s since the epoch."""
     return row.started if row.finished is None else row.finished
-
-
-def grouped(kept: Sequence[Kept]) -> Mapping[str, list[str]]:
-    """Names of campaigns that stay, each once, by the reason."""
-    groups: dict[str, list[str]] = {}
-    for each in kept:
-        names = groups.setdefault(each.reason, [])
-        if each.row.name not in names:
-            names.append(each.row.name)
-    return groups

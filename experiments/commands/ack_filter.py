@@ -12,16 +12,14 @@ from analysis.results import by_point
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
-from experiments.commands.shared import console, fail, store_location
+from experiments.commands.shared import console, fail, rejecting, run_plans, store_location
 from experiments.engine.options import Options
 from testbed import units
 from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
     from experiments.commands import documents
-    from experiments.language.campaign import Plan
     from experiments.uplink.answer import Answer as Advice
-    from experiments.uplink.trial import Effect
 
 
 def ack_filter(
@@ -70,6 +68,7 @@ def ack_filter(
     Counts the acks of the uplink, lets the filter treat them, and simulates the capture's traffic with the filter and
     without.
     """
+    from analysis.store import Store
     from experiments.language import registry
     from experiments.uplink import answer, seen, trial
 
@@ -98,36 +97,22 @@ def ack_filter(
         # Without a transfer that could be faster, only the queue counts.
         return _answer(replace(replayed, advice="cannot tell" if filtered.purged else "no difference"))
     plan = trial.plan(capture.name, traffic.shape, up_bps, down_bps, queue, repetitions)
-    effects = _effects(plan, store_location(results), artefacts, jobs)
+    options = Options(store_location(results), jobs=jobs, artefacts=artefacts)
+    run_plans([plan], options)
+    with Store.open(options.results, artefacts) as store:
+        values = by_point(store.values(plan.id))
+    sides = {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)}
+    effects = trial.effects(values, sides)
     return _answer(replace(replayed, campaign=plan.id, effects=effects, advice=trial.advice(effects)))
 
 
 def _rate(option: str, text: str) -> float | None:
     """A rate in bit/s; None without one."""
-    try:
+    with rejecting(option):
         rate = units.parse(text, "rate") if text else None
-    except ValueError as error:
-        fail(f"{option}: {error}", exits.BAD_INPUT)
     if rate is not None and not 1e3 <= rate <= 1e11:
         fail(f"{option} is a rate from 1 kbit/s to 100 Gbit/s, not '{text}'", exits.BAD_INPUT)
     return rate
-
-
-def _effects(plan: Plan, results: Path | str, artefacts: str | None, jobs: int | None) -> list[Effect]:
-    """Makes the runs, and compares them."""
-    from analysis.store import Store
-    from experiments.engine.scheduling import run_campaign
-    from experiments.terminal import TerminalReporter
-    from experiments.uplink import trial
-
-    outcome = run_campaign(
-        plan, Options(results, jobs=jobs, artefacts=artefacts), TerminalReporter(console(stderr=True))
-    )
-    if outcome.interrupted:
-        raise typer.Exit(exits.INTERRUPTED)
-    with Store.open(results, artefacts) as store:
-        values = by_point(store.values(plan.id))
-    return trial.effects(values, {number: dict(point.parameters)["filter"] for number, point in enumerate(plan.points)})
 
 
 def _answer(advice: Advice) -> Answer[documents.AckFilter]:

@@ -88,75 +88,38 @@ def compare(
     Runs with the same repetition and seed are compared in pairs (docs/metrics.md). Exit status 1 when a metric of B is
     worse.
     """
+    from analysis import comparison
+    from analysis.exports import tables
+    from analysis.question import known_metric
+    from experiments.tables import comparison_table, contrast_table
+
     if first:
         show_note("'--first' is now '--baseline'")
         baseline = baseline or first
-    names = _known(metrics or ())
+    # None for all of them, empty for none that was named.
+    names = None if "all" in (metrics or ()) else [known_metric(name) for name in metrics or ()]
+    # What somebody names is printed whatever it shows.
+    shows_all = everything or bool(names)
     if b:
         for option, value in (("--field", field), ("--baseline", baseline), ("--out", out)):
             if value:
                 fail(f"{option} compares the values of one campaign: leave {b} out", exits.BAD_INPUT)
-        return _compare_campaigns(a, b, folder, artefacts, confidence, margin, names, everything)
-    if confidence is not None:
-        fail("--confidence is for two campaigns; of one, question.level of its file is the level", exits.BAD_INPUT)
-    return _compare_values(a, folder, artefacts, field, baseline, names, margin, everything, out)
-
-
-def _known(metrics: Sequence[str]) -> list[str] | None:
-    """The metrics by their names; None for all of them, empty for none that was named."""
-    from analysis.question import known_metric
-
-    return None if "all" in metrics else [known_metric(name) for name in metrics]
-
-
-def _compare_campaigns(
-    a: str,
-    b: str,
-    folder: str,
-    artefacts: str | None,
-    confidence: float | None,
-    margin: float,
-    names: list[str] | None,
-    everything: bool,
-) -> Answer[documents.Comparison]:
-    from analysis import comparison
-    from experiments.tables import comparison_table
-
-    try:
         in_a, in_b = (comparison.load(name, folder, artefacts, show_note) for name in (a, b))
         compared = comparison.compare(in_a, in_b, confidence, margin, names or ())
-    except comparison.CompareError as error:
-        fail(str(error), exits.BAD_INPUT)
-    return Answer(
-        compared.as_json(),
-        # What somebody names is printed whatever it shows.
-        lambda: console().print(comparison_table(compared, everything or bool(names))),
-        exits.FAILED if compared.regressions else exits.OK,
-    )
-
-
-def _compare_values(
-    name: str,
-    folder: str,
-    artefacts: str | None,
-    field: str,
-    baseline: str,
-    names: list[str] | None,
-    margin: float,
-    everything: bool,
-    out: Path | None,
-) -> Answer[Sequence[documents.Contrast] | documents.Files]:
-    from analysis.exports import tables
-    from experiments.tables import contrast_table
-
+        return Answer(
+            compared.as_json(),
+            lambda: console().print(comparison_table(compared, shows_all)),
+            exits.FAILED if compared.regressions else exits.OK,
+        )
+    if confidence is not None:
+        fail("--confidence is for two campaigns; of one, question.level of its file is the level", exits.BAD_INPUT)
     with reading(folder, artefacts) as store:
-        campaign = open_campaign(store, name)
-        asked, named = campaign.question, bool(names)
-        if names is not None and not names and asked is not None:
-            names = [asked.quantity.metric]
+        campaign = open_campaign(store, a)
+        if not names and names is not None and campaign.question is not None:
+            names = [campaign.question.quantity.metric]
         table = campaign.contrast(field, baseline, names or (), margin=margin)
     if out is not None:
         tables.write(table, out)
         return Answer({"files": [str(out)]}, [str(out)])
     to = console()
-    return Answer(table.to_dicts(), lambda: to.print(contrast_table(table, everything or named, to.width)))
+    return Answer(table.to_dicts(), lambda: to.print(contrast_table(table, shows_all, to.width)))

@@ -19,7 +19,15 @@ from experiments.commands.options import (
     ResultsOption,
     SetOption,
 )
-from experiments.commands.shared import console, fail, open_existing, results_option, store_location
+from experiments.commands.shared import (
+    console,
+    fail,
+    open_existing,
+    rejecting,
+    results_option,
+    run_plans,
+    store_location,
+)
 from experiments.engine.options import ATTEMPTS, Options
 from experiments.labels import duration_text
 from testbed import units
@@ -82,10 +90,8 @@ def doubt(
     from experiments.papers import doubt_plan
     from experiments.papers.tables import doubt_table
 
-    try:
+    with rejecting("--within"):
         within_s = float(units.parse(within, "time"))
-    except ValueError as error:
-        fail(f"--within: {error}", exits.BAD_INPUT)
     first = doubt_plan.original(file, list(overrides or ()), backend)
     plan = first.make(None)
     if len(plan.points) < 2:
@@ -95,10 +101,8 @@ def doubt(
             exits.BAD_INPUT,
         )
     all_changes = list(doubt_plan.changes(file, list(overrides or ()), plan, perturbations))
-    try:
+    with rejecting("--only"):
         changes = doubt_plan.named(all_changes, only or ())
-    except ValueError as error:
-        fail(f"--only: {error}", exits.BAD_INPUT)
     with open_existing(results, artefacts) as store:
         planned = [doubt_plan.planned(change, within_s, store, jobs) for change in (first, *changes)]
     if planned[0].plan is None:
@@ -151,15 +155,12 @@ def _print_plan(planned: Sequence[Planned], *, to_stderr: bool) -> None:
 
 def _run(planned: Sequence[Planned], options: Options) -> list[Planned]:
     """Runs the plans, those of a backend together. A change whose backend is not available is left out."""
-    from experiments.engine.scheduling import run_campaigns
-    from experiments.terminal import TerminalReporter
-
     done = list(planned)
-    reporter = TerminalReporter(console(stderr=True), quiet=not console(stderr=True).is_terminal)
+    quiet = not console(stderr=True).is_terminal
     for backend in dict.fromkeys(entry.plan.backend for entry in planned if entry.plan is not None):
         plans = [entry.plan for entry in planned if entry.plan is not None and entry.plan.backend == backend]
         try:
-            outcomes = run_campaigns(plans, options, reporter)
+            run_plans(plans, options, quiet)
         except Unavailable as error:
             if planned[0].plan is not None and planned[0].plan.backend == backend:
                 raise
@@ -169,7 +170,4 @@ def _run(planned: Sequence[Planned], options: Options) -> list[Planned]:
                 else entry
                 for entry in done
             ]
-            continue
-        if any(outcome.interrupted for outcome in outcomes):
-            raise typer.Exit(exits.INTERRUPTED)
     return done

@@ -83,11 +83,11 @@ def gateway(
         behind = DeviceGateway(interface, subnet, name_server, not no_dhcp)
         try:
             plan = plan_session(profile, network, overrides or [], None, True, seed, str(behind.network))
-            session = Session(plan, store, record_limit * MEGABYTE, behind, interface)
+            session = Session(plan, store, record_limit * MEGABYTE, behind, show_note, interface)
         except BaseException:
             behind.close()
             raise
-        ended = session.hold(_opening(behind, plan.label, no_dhcp), time_limit, show_note, _shown(behind))
+        ended = session.hold(_opening(behind, plan.label, no_dhcp), time_limit, _shown(behind))
     report(ended, results, as_json)
     raise typer.Exit(ended.exit_status)
 

@@ -35,12 +35,11 @@ def new(
     """Make a small crate or Python package with its test: a mechanism, metric, figure or export of your own."""
     part = new_parts.make(kind, name)
     article = "an" if kind[0] in "aeiou" else "a"
-    commands = [str(command) for command in part.commands]
     return Answer(
-        {"kind": kind, "folder": str(part.folder), "next": commands},
+        {"kind": kind, "folder": str(part.folder), "next": part.commands},
         [
             f"{part.folder} has {article} {kind} that works. Next:",
-            *(f"  {command}" for command in commands),
+            *(f"  {command}" for command in part.commands),
             f"{new_parts.GUIDE} describes the steps from there.",
         ],
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +29,7 @@ from experiments.commands.shared import (
     console,
     fail,
     open_existing,
+    rejecting,
     show_note,
     show_parts,
     store_location,
@@ -42,7 +42,6 @@ from testbed.units import number_of
 
 if TYPE_CHECKING:
     from experiments.commands import documents
-    from experiments.engine.options import Options
     from experiments.papers.reproduction import Reproduction
     from experiments.papers.targets import Target
     from experiments.terminal import TerminalReporter
@@ -81,7 +80,7 @@ def run(
     """
     from experiments.papers.reproduction import reproduce, select_reproductions
 
-    try:
+    with rejecting():
         if defaults and (backend not in (None, "sim") or inventory is not None):
             given = "--inventory" if inventory is not None else f"--backend {backend}"
             raise ValueError(f"--defaults runs in simulation; leave out {given}")
@@ -89,8 +88,6 @@ def run(
             raise ValueError(f"--inventory has hosts for the backend 'physical', not '{backend}'; leave --backend out")
         backend = "sim" if defaults else "physical" if inventory is not None else backend
         selected = select_reproductions(names or (), backend=backend, defaults=defaults, inventory=inventory)
-    except ValueError as error:
-        fail(str(error), exits.BAD_INPUT)
     if plan_only:
         return _expected(selected, backend, results, jobs, force, limit, defaults, inventory)
     from experiments.papers.scorecard import document, scorecard
@@ -199,10 +196,8 @@ def score(
 
     with analysis.open(results) as opened:
         everything = scorecard(opened)
-    try:
+    with rejecting():
         artefacts = select_named(everything, names or (), lambda item: (item.paper, item.id), "paper or artefact")
-    except ValueError as error:
-        fail(str(error), exits.BAD_INPUT)
 
     def text() -> None:
         if markdown:
@@ -216,18 +211,11 @@ def score(
     return Answer(document(artefacts), text)
 
 
-@dataclass(frozen=True)
-class _Runs:
-    """Artefacts that an option of `papers score` runs, in a temporary folder."""
-
-    selected: Sequence[Reproduction]
-    targets: Mapping[str, Target]
-    options: Options
-    reporter: TerminalReporter
-
-
 @contextmanager
-def _own_runs(option: str, names: Sequence[str] | None, jobs: int | None) -> Iterator[_Runs]:
+def _own_runs(
+    option: str, names: Sequence[str] | None, jobs: int | None
+) -> Iterator[tuple[list[tuple[Reproduction, Target]], Options, TerminalReporter]]:
+    """The named artefacts, and how an option of `papers score` runs them, in a temporary folder."""
     from experiments.papers.reproduction import select_reproductions
     from experiments.papers.targets import all_targets
     from experiments.terminal import TerminalReporter
@@ -235,13 +223,12 @@ def _own_runs(option: str, names: Sequence[str] | None, jobs: int | None) -> Ite
     if not names:
         example = f"papers score asym-table1 {option}"
         fail(f"{option} needs the artefacts or papers to run, for example: {example}", exits.BAD_INPUT)
-    try:
+    with rejecting():
         selected = select_reproductions(names, backend="sim")
-    except ValueError as error:
-        fail(str(error), exits.BAD_INPUT)
     targets = {target.id: target for target in all_targets()}
+    chosen = [(reproduction, targets[reproduction.artefact]) for reproduction in selected]
     with ScratchFolder() as folder:
-        yield _Runs(selected, targets, Options(folder / "results", jobs), TerminalReporter(console(stderr=True)))
+        yield chosen, Options(folder / "results", jobs), TerminalReporter(console(stderr=True))
 
 
 def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int | None) -> Answer[documents.Scorecard]:
@@ -250,10 +237,9 @@ def _with_repetitions(names: Sequence[str] | None, repetitions: int, jobs: int |
     from experiments.papers.tables import score_table
 
     artefacts = []
-    with _own_runs(f"--repetitions {repetitions}", names, jobs) as runs:
-        for reproduction in runs.selected:
-            target = runs.targets[reproduction.artefact]
-            made = score_as_chosen(reproduction, target, runs.options, runs.reporter, repetitions)
+    with _own_runs(f"--repetitions {repetitions}", names, jobs) as (chosen, options, reporter):
+        for reproduction, target in chosen:
+            made = score_as_chosen(reproduction, target, options, reporter, repetitions)
             artefacts.append(artefact_of(target, {"sim": made}, {}, has_choices=False))
     return Answer(document(artefacts), lambda: console().print(score_table(artefacts, details=True), soft_wrap=True))
 
@@ -265,11 +251,9 @@ def _sensitivity(
     from experiments.papers.tables import outcome_line
 
     tried = []
-    with _own_runs("--sensitivity", names, jobs) as runs:
-        for reproduction in runs.selected:
-            for outcome in outcomes(
-                reproduction, runs.targets[reproduction.artefact], runs.options, runs.reporter, repetitions
-            ):
+    with _own_runs("--sensitivity", names, jobs) as (chosen, options, reporter):
+        for reproduction, target in chosen:
+            for outcome in outcomes(reproduction, target, options, reporter, repetitions):
                 tried.append(outcome)
                 if not wants_json.get():
                     console().print(outcome_line(outcome), soft_wrap=True)

@@ -20,10 +20,12 @@ from experiments.commands.shared import (
     ask_to_delete,
     fail,
     progress,
+    rejecting,
     results_option,
     show_note,
     wants_json,
 )
+from experiments.labels import extent_text
 from testbed import build_cache, unused_builds
 from testbed.units import number_of, show
 
@@ -100,9 +102,11 @@ def runs(
         store = opened.store
         # A campaign whose process was killed does not run.
         requests.release_lost(store)
-        rule = pruning.Rule(_named(store, names or ()), _before(older_than, store.now()), keep, referenced)
+        with rejecting("--older-than"):
+            before = store.now() - pruning.age_s(older_than) if older_than else None
+        rule = pruning.Rule(_named(store, names or ()), before, keep, referenced)
         goes, stays = pruning.choose(store.campaigns(texts=True), rule, _references(store))
-        for reason, kept in pruning.grouped(stays).items():
+        for reason, kept in stays.items():
             more = f" and {len(kept) - MOST_NAMES} more" if len(kept) > MOST_NAMES else ""
             _say(f"stays: {', '.join(kept[:MOST_NAMES])}{more}: {reason}")
         removals = _removals(store, goes, only)
@@ -111,7 +115,7 @@ def runs(
 
             answer_console().print(removals_table(goes, removals))
         total = _total(list(removals.values()))
-        _say(f"Deletes {_WORDS[only]}: {_extent(total)}, of {number_of(len(goes), 'campaign')}.")
+        _say(f"Deletes {_WORDS[only]}: {extent_text(total)}, of {number_of(len(goes), 'campaign')}.")
         lines: list[str] = []
         if goes and not dry_run:
             ask_to_delete(yes)
@@ -126,7 +130,7 @@ def runs(
         "what": only,
         "deleted": bool(goes) and not dry_run,
         "campaigns": campaigns,
-        "stays": pruning.grouped(stays),
+        "stays": stays,
     }
     return Answer(found, lines)
 
@@ -188,10 +192,8 @@ def caches(
     """Delete nodes with crates of yours, kernels that no version or name leads to, and compiled modules, if they were
     not used for a while. What is needed again is built again.
     """
-    try:
+    with rejecting("--older-than"):
         unused = unused_builds.find(pruning.age_s(older_than))
-    except ValueError as error:
-        fail(f"--older-than: {error}", exits.BAD_INPUT)
     kinds = []
     for kind, builds in unused_builds.by_kind(unused).items():
         taken = sum(build.bytes for build in builds)
@@ -223,13 +225,6 @@ def _named(store: Store, names: Sequence[str]) -> frozenset[str]:
     return frozenset(ids)
 
 
-def _before(older_than: str, now: float) -> float | None:
-    try:
-        return now - pruning.age_s(older_than) if older_than else None
-    except ValueError as error:
-        fail(f"--older-than: {error}", exits.BAD_INPUT)
-
-
 def _references(store: Store) -> Callable[[CampaignRow], str]:
     """Why a campaign should stay."""
     from experiments.cards import criteria
@@ -255,12 +250,10 @@ def _references(store: Store) -> Callable[[CampaignRow], str]:
 def _condition(text: str) -> Question:
     from experiments.search.file import read_question
 
-    try:
+    with rejecting("--interesting"):
         question = read_question({"where": text})
         if question.expression.needs_scenario:
             raise ValueError("starvation needs the scenario, which a screened run does not have: use its throughput")
-    except ValueError as error:
-        fail(f"--interesting: {error}", exits.BAD_INPUT)
     return question
 
 
@@ -283,11 +276,6 @@ def _removals(store: Store, goes: Sequence[CampaignRow], only: str) -> dict[str,
 
 def _total(removals: Sequence[Removal]) -> Removal:
     return Removal(*(sum(getattr(each, name) for each in removals) for name in ("runs", "bytes", "shared")))
-
-
-def _extent(removal: Removal) -> str:
-    shared = f"; {number_of(removal.shared, 'run')} also in other campaigns, kept" if removal.shared else ""
-    return f"{number_of(removal.runs, 'run')} with {show(removal.bytes, 'bytes')} of files{shared}"
 
 
 def _say(text: str) -> None:

@@ -14,8 +14,8 @@ from analysis.store import requests
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, ResultsOption, YesOption
 from experiments.commands.shared import ask_to_delete, console, open_campaign, wants_json
-from experiments.labels import campaign_summary
-from testbed.units import number_of, show
+from experiments.labels import campaign_summary, extent_text
+from testbed.units import show
 
 if TYPE_CHECKING:
     from analysis.handle import OpenResults, StoredRun
@@ -87,9 +87,7 @@ def delete(
         if subject.run is not None:
             extent = f"{show(sum(file.bytes for file in subject.run.row.files), 'bytes')} of files"
         else:
-            goes = store.store.would_go(subject.id)
-            shared = f"; {number_of(goes.shared, 'run')} also in other campaigns, kept" if goes.shared else ""
-            extent = f"{number_of(goes.runs, 'run')} with {show(goes.bytes, 'bytes')} of files{shared}"
+            extent = extent_text(store.store.would_go(subject.id))
         typer.echo(f"Deletes {subject.title}: {extent}.", err=wants_json.get())
         ask_to_delete(yes)
         deleted = _set_aside(store, subject, "deleted")

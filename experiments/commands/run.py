@@ -139,7 +139,7 @@ def _address(scheduler: str | None) -> str | None:
     """A scheduler's address. Earlier versions had 'none' and 'local' for this machine."""
     if scheduler not in ("none", "local"):
         return scheduler
-    typer.echo(f"backchannel: leave out '--scheduler {scheduler}': this machine makes the runs by default", err=True)
+    show_note(f"leave out '--scheduler {scheduler}': this machine makes the runs by default")
     return None
 
 

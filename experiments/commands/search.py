@@ -17,7 +17,7 @@ from analysis.results import Quantity
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import RESULTS, ArtefactsOption, JobsOption, ResultsOption
-from experiments.commands.shared import console, fail, show_note, store_location
+from experiments.commands.shared import console, fail, run_plans, show_note, store_location
 from experiments.engine.options import Options
 from experiments.labels import level_text, point_label
 from experiments.language.backends import Backend
@@ -167,62 +167,49 @@ def _confirm(
 
     The points share the error, and no seed is one by which they were chosen.
     """
-    from experiments.search.loop import Shrunk, shrink
+    from experiments.search.loop import Shrunk, compared, shrink
 
     rows = document["fresh_seeds"] = list[dict[str, Any]]()
+
+    def shows(answer: Shrunk, seed: int, level: float) -> bool:
+        """Whether fresh seeds show an answer; adds a row and a line that say so."""
+        fresh = compared(state, evaluator, answer.candidate, answer.sign, repetitions, seed)
+        interval, is_shown = fresh.interval(level), fresh.shows(level)
+        low, high = (None, None) if interval is None else (interval.low, interval.high)
+        rows.append(
+            {
+                "fields": dict(answer.candidate.fields),
+                "without": sorted(answer.candidate.without),
+                "duration": answer.candidate.duration,
+                "steps": list(answer.steps),
+                "seed": seed,
+                "shows": is_shown,
+                "level": level,
+                "n": len(fresh.samples),
+                "mean": fresh.mean if fresh.samples else None,
+                "low": low,
+                "high": high,
+            }
+        )
+        ends = "no interval" if interval is None else _ends(state, interval)
+        steps = f" ({'; '.join(answer.steps)})" if answer.steps else ""
+        word = "show it" if is_shown else "do not show it"
+        report.append(
+            f"{_place(answer.candidate)}{steps}: {len(fresh.samples)} fresh seeds {word}: {ends} ({level_text(level)})"
+        )
+        return is_shown
+
     points = state.found[:TRIED]
     level = 1 - (1 - LEVEL) / len(points)
     for number, point in enumerate(points):
         answer = Shrunk(point.candidate, state.sign_of(point.candidate), ())
-        seed = state.file.seed + 1 + number
-        if not _shows(state, evaluator, answer, repetitions, seed, level, rows, report):
+        if not shows(answer, state.file.seed + 1 + number, level):
             continue
         shrunk = shrink(state, evaluator, answer)
-        seed = state.file.seed + 1 + TRIED
-        if shrunk.steps and _shows(state, evaluator, shrunk, repetitions, seed, LEVEL, rows, report):
+        if shrunk.steps and shows(shrunk, state.file.seed + 1 + TRIED, LEVEL):
             return shrunk
         return answer
     return None
-
-
-def _shows(
-    state: Search,
-    evaluator: Evaluator,
-    answer: Shrunk,
-    repetitions: int,
-    seed: int,
-    level: float,
-    rows: list[dict[str, Any]],
-    report: list[str],
-) -> bool:
-    """Whether fresh seeds show an answer; adds a row and a line that say so."""
-    from experiments.search.loop import compared
-
-    fresh = compared(state, evaluator, answer.candidate, answer.sign, repetitions, seed)
-    interval, shows = fresh.interval(level), fresh.shows(level)
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
-    rows.append(
-        {
-            "fields": dict(answer.candidate.fields),
-            "without": sorted(answer.candidate.without),
-            "duration": answer.candidate.duration,
-            "steps": list(answer.steps),
-            "seed": seed,
-            "shows": shows,
-            "level": level,
-            "n": len(fresh.samples),
-            "mean": fresh.mean if fresh.samples else None,
-            "low": low,
-            "high": high,
-        }
-    )
-    ends = "no interval" if interval is None else _ends(state, interval)
-    steps = f" ({'; '.join(answer.steps)})" if answer.steps else ""
-    word = "show it" if shows else "do not show it"
-    report.append(
-        f"{_place(answer.candidate)}{steps}: {len(fresh.samples)} fresh seeds {word}: {ends} ({level_text(level)})"
-    )
-    return shows
 
 
 def _ends(state: Search, interval: Interval) -> str:
@@ -267,10 +254,8 @@ def _repeat(
     state: Search, answer: Shrunk, backend: Backend, repetitions: int, options: Options, store: Store
 ) -> tuple[str, dict[str, Any]]:
     """Ordinary runs of the written campaign on a backend: a sentence, and the row for scripts."""
-    from experiments.engine.scheduling import run_campaigns
     from experiments.language.campaign import expand
     from experiments.search.evaluate import Candidate
-    from experiments.terminal import TerminalReporter
 
     words = "simulated" if backend is Backend.SIM else "Linux in virtual time"
     count = repetitions if backend is Backend.SIM else min(repetitions, LINUX_REPETITIONS)
@@ -285,12 +270,10 @@ def _repeat(
             replace(plan, name=name)
             for plan, name in zip(plans, (plans[0].name, f"{state.file.name}-base"), strict=False)
         ]
-        outcomes = run_campaigns(plans, options, TerminalReporter(console(stderr=True), quiet=True))
+        run_plans(plans, options, quiet=True)
     except (CampaignError, Unavailable) as error:
         reason = error.problems[0].message if isinstance(error, CampaignError) else str(error)
         return f"{words}: left out: {reason}", {"left_out": reason}
-    if any(outcome.interrupted for outcome in outcomes):
-        raise typer.Exit(exits.INTERRUPTED)
     evaluated = [_of_stored(state.file, each, plan, store) for each, plan in zip(candidates, plans, strict=True)]
     ours = evaluated[0].signed(answer.sign)
     if not state.file.question.decides:

@@ -11,18 +11,13 @@ from analysis.results import Results
 from experiments import exits
 from experiments.commands.answer import Answer
 from experiments.commands.options import FileArgument, JobsOption, SetOption
-from experiments.commands.shared import console, fail, load_plan
+from experiments.commands.shared import console, fail, load_plan, rejecting, run_plans
 from experiments.engine.options import Options
 from testbed import units
 from testbed.local_folders import ScratchFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from analysis.results import Results
     from experiments.commands import documents
-    from experiments.language.campaign import Plan
-    from experiments.papers.sensitivity import Sensitivity
 
 
 def sensitivity(
@@ -54,42 +49,24 @@ def sensitivity(
     """Run a campaign again in simulation with slightly other rates, delays and buffers. Reports which orderings of the
     combinations, signs of differences and intervals survive (docs/doubt.md).
     """
+    from analysis.store import Store
     from experiments.papers.sensitivity import assess, perturbed_plan
+    from experiments.papers.tables import sensitivity_table
 
-    try:
+    with rejecting("--by"):
         share = float(units.parse(by, "fraction"))
-    except ValueError as error:
-        fail(f"--by: {error}", exits.BAD_INPUT)
     if not 0 < share <= 0.1:
         fail(f"--by is a share above 0 and up to 10 %, not '{by}'", exits.BAD_INPUT)
     plan = load_plan(file, overrides, "sim")
     plans = [plan, *(perturbed_plan(plan, number + 1, share) for number in range(perturbations))]
     with ScratchFolder() as folder:
-        original, *perturbed = _run(plans, keep or folder / "results", jobs)
-    try:
+        options = Options(keep or folder / "results", jobs=jobs)
+        run_plans(plans, options)
+        with Store.open(options.results) as store:
+            original, *perturbed = (
+                Results.of_rows(plan.name, [dict(point.parameters) for point in plan.points], store.values(plan.id))
+                for plan in plans
+            )
+    with rejecting():
         assessment = assess(original, perturbed, metric, share)
-    except ValueError as error:
-        fail(str(error), exits.BAD_INPUT)
-    return Answer(assessment.as_json(), lambda: _print(assessment))
-
-
-def _run(plans: Sequence[Plan], folder: Path, jobs: int | None) -> list[Results]:
-    """Runs the plans and reads their values."""
-    from analysis.store import Store
-    from experiments.engine.scheduling import run_campaigns
-    from experiments.terminal import TerminalReporter
-
-    outcomes = run_campaigns(plans, Options(results=folder, jobs=jobs), TerminalReporter(console(stderr=True)))
-    if any(outcome.interrupted for outcome in outcomes):
-        raise typer.Exit(exits.INTERRUPTED)
-    with Store.open(folder) as store:
-        return [
-            Results.of_rows(plan.name, [dict(point.parameters) for point in plan.points], store.values(plan.id))
-            for plan in plans
-        ]
-
-
-def _print(assessment: Sensitivity) -> None:
-    from experiments.papers.tables import sensitivity_table
-
-    console().print(sensitivity_table(assessment))
+    return Answer(assessment.as_json(), lambda: console().print(sensitivity_table(assessment)))

@@ -14,7 +14,7 @@ import typer
 
 from experiments import exits
 from experiments.commands.options import RESULTS, ArtefactsOption, AttemptsOption, FromOption, JobsOption, ResultsOption
-from experiments.commands.shared import console, no_options_before, store_location
+from experiments.commands.shared import console, no_options_before, show_note, store_location
 from experiments.engine.options import ATTEMPTS
 from testbed import node_binary
 
@@ -97,7 +97,7 @@ def _runner(words: list[str]) -> Iterator[None]:
     def watch() -> None:
         status = started.wait()
         if not ending.is_set():
-            typer.echo(f"backchannel: the runner ended with status {status}; the site goes on without it", err=True)
+            show_note(f"the runner ended with status {status}; the site goes on without it")
 
     watcher = threading.Thread(target=watch, name="runner", daemon=True)
     watcher.start()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from analysis.handle import OpenResults, StoredCampaign
     from analysis.store import Store
+    from experiments.engine.options import Options
     from experiments.language.campaign import Plan
     from experiments.language.located import Source
     from experiments.results_table import Asked
@@ -58,6 +59,15 @@ def fail(message: str, status: int, problems: Sequence[Problem] = ()) -> NoRetur
     is_located = "\n" in message or ":" in message.split(" ")[0]
     typer.echo(message if is_located else f"{exits.MESSAGE_PREFIX}{message}", err=True)
     sys.exit(status)
+
+
+@contextmanager
+def rejecting(option: str = "") -> Iterator[None]:
+    """Fails with the sentence of a ValueError that what is done raises, about this option if there is one."""
+    try:
+        yield
+    except ValueError as error:
+        fail(f"{option}: {error}" if option else str(error), exits.BAD_INPUT)
 
 
 def answer_console() -> Console:
@@ -191,6 +201,18 @@ def _why_virtual(emulated: Plan, virtual: Plan, results: str, artefacts: str | N
         return None
     taken = machine.taken_share(LOOK_S)
     return f"this machine is too busy to be in time ({taken:.0%} of its CPUs is taken)" if taken > RULES.full else None
+
+
+def run_plans(plans: Sequence[Plan], options: Options, quiet: bool = False) -> None:
+    """Runs campaigns for a command that needs all their results: an interruption ends it. Progress goes to standard
+    error; with `quiet`, only what went wrong.
+    """
+    from experiments.engine.scheduling import run_campaigns
+    from experiments.terminal import TerminalReporter
+
+    outcomes = run_campaigns(plans, options, TerminalReporter(console(stderr=True), quiet))
+    if any(outcome.interrupted for outcome in outcomes):
+        raise typer.Exit(exits.INTERRUPTED)
 
 
 def is_file_order(order: str) -> bool:

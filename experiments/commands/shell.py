@@ -118,67 +118,36 @@ def start(
         no_options_before(ctx, allowed=("session", "as_json"))
         return
     require_root_emulation("a shell behind an emulated link")
-    raise typer.Exit(
-        _start(
-            ctx.obj or [],
-            profile,
-            network,
-            overrides or [],
-            at,
-            internet,
-            time_limit,
-            record_limit * MEGABYTE,
-            results,
-            as_json,
-        )
-    )
-
-
-def _name(ctx: typer.Context, session: str | None) -> str:
-    """The running session that is meant."""
-    assert ctx.parent is not None
-    return control.only(session or ctx.parent.params["session"])
-
-
-def _start(
-    command: Sequence[str],
-    profile: str,
-    network: Path | None,
-    overrides: Sequence[str],
-    at: str | None,
-    internet: bool,
-    time_limit_s: float | None,
-    record_bytes: int,
-    results: str,
-    as_json: bool,
-) -> int:
     from analysis.store import Store
     from experiments.sessions.internet import Internet
     from experiments.sessions.plan import plan_session
     from experiments.sessions.session import Session
 
+    command: list[str] = ctx.obj or []
     if command and (refusal := program.check(command)):
         fail(*refusal)
-    plan = plan_session(profile, network, overrides, at, internet, secrets.randbits(40))
+    plan = plan_session(profile, network, overrides or [], at, internet, secrets.randbits(40))
     with Store.open(results) as store:
         store.sweep()
-        session = Session(plan, store, record_bytes, Internet() if internet else None)
+        behind = Session(plan, store, record_limit * MEGABYTE, Internet() if internet else None, show_note)
         if not command:
+            others = ", ".join(f"{name} is {node.address}" for name, node in behind.hosts.items() if name != plan.host)
             show_note(
-                f"this shell runs on host {plan.host}, behind {plan.label}; {_others(plan.host, session)}. "
+                f"this shell runs on host {plan.host}, behind {plan.label}; {others}. "
                 "'./backchannel shell watch' in another terminal shows the link, 'exit' ends the session."
             )
             if sys.stderr.isatty():
                 sys.stderr.write(f"\033]0;{plan.host} behind {plan.label}\007")
                 sys.stderr.flush()
-        ended = session.run(command, time_limit_s, show_note)
+        ended = behind.run(command, time_limit)
     report(ended, results, as_json)
-    return ended.exit_status
+    raise typer.Exit(ended.exit_status)
 
 
-def _others(host: str, session: Any) -> str:
-    others = [f"{name} is {node.address}" for name, node in session.hosts.items() if name != host]
-    return ", ".join(others)
+def _name(ctx: typer.Context, session: str | None) -> str | None:
+    """The name of the running session that is meant; None: the only one."""
+    assert ctx.parent is not None
+    return session or ctx.parent.params["session"]
 
 
 def report(ended: Ended, results: str, as_json: bool) -> None:
@@ -219,7 +188,7 @@ def watch(ctx: typer.Context, session: SessionOption = None) -> None:
     from experiments.sessions import panel
     from experiments.sessions.state import SessionControl, SessionState
 
-    name, terminal = _name(ctx, session), console()
+    name, terminal = control.only(_name(ctx, session)), console()
     before: SessionState | None = None
     try:
         while True:

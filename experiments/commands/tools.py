@@ -6,7 +6,8 @@ import inspect
 import json
 import re
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ from analysis.versions import version
 from experiments import exits
 from experiments.catalogue import read_named
 from experiments.commands.options import RESULTS, ResultsOption
-from experiments.commands.shared import fail
+from experiments.commands.shared import fail, rejecting
 from experiments.labels import duration_text
 from experiments.language import campaign as campaigns, source
 from experiments.language.problems import CampaignError
@@ -72,10 +73,8 @@ def mcp(
 
     Lists mechanisms, validates and plans campaigns, launches them within limits, and reads results.
     """
-    try:
+    with rejecting("--max-time"):
         limits = Limits(max_runs, float(units.parse(max_time, "time")), allow_commands)
-    except ValueError as error:
-        fail(f"--max-time: {error}", exits.BAD_INPUT)
     try:
         mcp_server = server(results, limits)
     except ModuleNotFoundError:
@@ -137,19 +136,19 @@ class Tools:
         """Checks a campaign, YAML text or a name; answers with problems by line and field, or the number of runs.
         Overrides are FIELD=VALUE.
         """
-        with _File(campaign) as file:
+        with _file(campaign) as file:
             return json.dumps(self._asked("validate", str(file), *_set(overrides), allowed=(exits.BAD_INPUT,)))
 
     def plan(self, campaign: str, overrides: list[str] | None = None) -> str:
         """Says which runs a launch would make, and the expected time and disk space."""
-        with _File(campaign) as file:
+        with _file(campaign) as file:
             return json.dumps(_short(self._plan(file, overrides)))
 
     def launch(self, campaign: str, overrides: list[str] | None = None) -> str:
         """Runs what the results lack of a campaign, and answers with its results. Refuses more than this server's
         limits of runs and expected time.
         """
-        with _File(campaign) as file:
+        with _file(campaign) as file:
             programs = campaigns.load(file, overrides or ()).programs
             if programs and not self._limits.programs:
                 raise Refused(
@@ -249,23 +248,17 @@ def _short(plan: dict[str, Any]) -> dict[str, Any]:
     return {**plan, "runs": runs}
 
 
-class _File:
+@contextmanager
+def _file(campaign: str) -> Iterator[Path]:
     """A campaign as a file of its own: a name of ours, or YAML text, which names no file of this machine."""
-
-    def __init__(self, campaign: str) -> None:
-        if "\n" in campaign:
-            text, name = campaign, "campaign"
-            source.parse("campaign.yaml", text)
-        else:
-            if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", campaign):
-                raise Refused("a campaign is YAML text, or the name of one that comes with Backchannel")
-            text, name = read_named(Path(campaign)).text, Path(campaign).stem
-        self._folder = ScratchFolder()
-        self._file = self._folder.path / f"{name}.yaml"
-        self._file.write_text(text, encoding="utf-8")
-
-    def __enter__(self) -> Path:
-        return self._file
-
-    def __exit__(self, *_: object) -> None:
-        self._folder.close()
+    if "\n" in campaign:
+        text, name = campaign, "campaign"
+        source.parse("campaign.yaml", text)
+    elif re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)*", campaign):
+        text, name = read_named(Path(campaign)).text, Path(campaign).stem
+    else:
+        raise Refused("a campaign is YAML text, or the name of one that comes with Backchannel")
+    with ScratchFolder() as folder:
+        file = folder / f"{name}.yaml"
+        file.write_text(text, encoding="utf-8")
+        yield file

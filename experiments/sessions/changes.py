@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 
@@ -15,10 +15,8 @@ from testbed.scenario import DIRECTIONS, Change, Direction
 
 #: What a word before `=` may be, after an optional `forward.` or `reverse.`.
 FIELDS = ("rate", "delay", "jitter", "loss", "policy", "queue", "errors")
-#: A field that people write as one word, and the campaign file's field with its value.
 _HINT = (
-    "write FIELD=VALUE, with a field of rate, delay, jitter, loss, policy, queue or errors, in both directions or in "
-    "one: "
+    f"write FIELD=VALUE, with a field of {', '.join(FIELDS[:-1])} or {FIELDS[-1]}, in both directions or in one: "
     "rate='2 Mbit/s' forward.delay='20 ms' reverse.loss=1% policy=codel"
 )
 
@@ -51,20 +49,11 @@ def parse_changes(words: Sequence[str]) -> dict[Direction, LineFields]:
 
 
 def _fields(field: str, value: Any) -> LineFields:
-    match field:
-        case "loss":
-            return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
-        case "policy":
-            return {"queue": {"policy": value}}
-        case "rate":
-            return {"rate": value}
-        case "delay":
-            return {"delay": value}
-        case "jitter":
-            return {"jitter": value}
-        case "queue":
-            return {"queue": value}
-    return {"errors": value}
+    if field == "loss":
+        return {"errors": [] if value in (0, "0%", "0 %") else [{"model": "uniform", "probability": value}]}
+    if field == "policy":
+        return {"queue": {"policy": value}}
+    return cast("LineFields", {field: value})
 
 
 def typed(fields: Mapping[str, Any], at_s: float) -> Change:

@@ -70,7 +70,7 @@ class DeviceGateway:
         if missing := [PROGRAMS[name] for name in needed if shutil.which(name) is None]:
             raise Unavailable(f"a gateway needs more programs: apt-get install {' '.join(missing)}")
         self.interface = interface
-        self.name_server = name_server = name_server or _own_name_server()
+        self.name_server = name_server or _own_name_server()
         self._dhcp = dhcp
         self._dnsmasq: subprocess.Popen[bytes] | None = None
         self._scratch = ScratchFolder()

@@ -83,7 +83,9 @@ def plan_session(
     changes: dict[str, Any] = {"workload": (), "variation": None}
     routers = [*([gateway] if internet else []), *([host] if devices else [])]
     if routers:
-        changes["nodes"] = tuple(_as_router(node) if node.name in routers else node for node in scenario.nodes)
+        changes["nodes"] = tuple(
+            Node(name=node.name, kind="router") if node.name in routers else node for node in scenario.nodes
+        )
     document = {key: value for key, value in scenario.replace(**changes).as_json().items() if value is not None}
     return SessionPlan(label, Scenario.read(document), host, gateway, plan.text, name, tuple(overrides), devices)
 
@@ -94,10 +96,6 @@ def _far_end(scenario: Scenario, host: str) -> str:
     if not others:
         raise _problem("--network", "a session needs two hosts")
     return others[0]
-
-
-def _as_router(node: Node) -> Node:
-    return Node(name=node.name, kind="router")
 
 
 def studied(scenario: Scenario) -> LinkSpec:

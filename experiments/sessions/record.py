@@ -205,31 +205,10 @@ def _flows(nodes: Callable[[str], str | None], report: Report, folder: Path) -> 
         return table.with_columns(**names)
 
     between = by_node(connections, "client", "server").filter(pl.col("client") != pl.col("server"))
-    rows = found_flows.flows(between)
-    zero_ns = report.t0_epoch_ns
-    flows = [
-        Flow.read(
-            {
-                "name": f"{row['client']}-{row['server']}:{row['listening_port']}",
-                "kind": "bulk",
-                "from": row["client"],
-                "to": row["server"],
-                "port": row["listening_port"],
-                "start_s": max((row["first_ns"] - zero_ns) / 1e9, 0.0),
-                # Just after its last segment.
-                "stop_s": max((row["last_ns"] - zero_ns + 1000) / 1e9, 1e-6),
-            }
-        )
-        for row in rows.head(found_flows.MOST_FLOWS).iter_rows(named=True)
-    ]
     files = {file["label"]: file["file"] for file in json.loads((folder / "summary.json").read_text())["files"]}
     at: dict[str, list[int]] = {}
     for end in report.interfaces:
         if end.interface in files:
             at.setdefault(end.node, []).append(files[end.interface])
-    datagrams, more_left_out = found_datagrams.flows(by_node(packets, "src", "dst"), at)
-    for datagram_flow in datagrams:
-        datagram_flow.write(folder, zero_ns)
-    flows += [datagram_flow.as_flow(zero_ns) for datagram_flow in datagrams]
-    left_out = max(rows.height - found_flows.MOST_FLOWS, 0) + more_left_out
+    flows, left_out = found_datagrams.workload(folder, between, by_node(packets, "src", "dst"), at, report.t0_epoch_ns)
     return report.replace(interfaces=(*report.interfaces, *more)), flows, left_out, packets_left_out

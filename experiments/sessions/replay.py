@@ -39,17 +39,19 @@ def campaign_text(plan: SessionPlan, scenario: Scenario, description: SessionDes
             ]
             entry[way] = {**fields, **({"changes": changes} if changes else {})}
         links.append(entry)
-    other = plan.gateway
     campaign = {
         "name": "session-replay",
         "title": f"Replay of a session: {description.label}",
         # Hosts of the replay are hosts, whether or not they were gateways.
         "network": {
-            "nodes": [{"name": node.name, "kind": _kind(plan, node.name, node.kind)} for node in scenario.nodes],
+            "nodes": [
+                {"name": node.name, "kind": "host" if node.name in (plan.gateway, plan.host) else node.kind}
+                for node in scenario.nodes
+            ],
             "links": links,
         },
         "stack": _stack(scenario, plan.host),
-        "workload": [{"name": "bulk", "from": other, "to": plan.host}],
+        "workload": [{"name": "bulk", "from": plan.gateway, "to": plan.host}],
         "duration": f"{scenario.duration_s:.6f} s",
         # The lines of the session, not lines like them.
         "variation": "none",
@@ -60,10 +62,6 @@ def campaign_text(plan: SessionPlan, scenario: Scenario, description: SessionDes
     yaml.dump(campaign, out)
     head = _HEAD.format(label=description.label, lasted_s=description.lasted_s, n_changes=len(description.changes))
     return head + out.getvalue()
-
-
-def _kind(plan: SessionPlan, name: str, kind: str) -> str:
-    return "host" if name in (plan.gateway, plan.host) else kind
 
 
 def _stack(scenario: Scenario, host: str) -> Any:

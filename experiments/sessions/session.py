@@ -50,17 +50,25 @@ class Session:
         store: for its run.
         record_bytes: size of captures and telemetry at which the record ends; the lines go on.
         outside: what joins its network to others; None: nothing does. The session closes it.
+        on_note: shows a sentence at once.
         interface: of this machine behind which the near node's devices are; None: there are none.
     """
 
     def __init__(
-        self, plan: SessionPlan, store: Store, record_bytes: int, outside: Uplink | None, interface: str | None = None
+        self,
+        plan: SessionPlan,
+        store: Store,
+        record_bytes: int,
+        outside: Uplink | None,
+        on_note: Callable[[str], None],
+        interface: str | None = None,
     ) -> None:
         self._plan = plan
         self._store = store
         self._record_bytes = record_bytes
         self._outside = outside
         self._internet = outside is not None
+        self._on_note = on_note
         self._interface = interface
         self._lock = threading.Lock()
         self._changes: list[SessionChange] = []
@@ -82,13 +90,12 @@ class Session:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
 
-    def run(self, command: Sequence[str], time_limit_s: float | None, on_note: Callable[[str], None]) -> Ended:
+    def run(self, command: Sequence[str], time_limit_s: float | None) -> Ended:
         """Runs the command, or a shell if there is none, to its end. Then it stores the session's run.
 
         Args:
             command: words; empty for an interactive shell.
             time_limit_s: the command is ended after this time; None: never.
-            on_note: shows a sentence at once.
         """
         variables = program.environment(self._plan.label, self._plan.host)
         words = list(command) or program.shell_words(variables)
@@ -97,16 +104,12 @@ class Session:
 
         def wait() -> int:
             with _Signals() as signals:
-                return self._wait(program.ForegroundProcess(entered, variables), signals, time_limit_s, on_note)
+                return self._wait(program.ForegroundProcess(entered, variables), signals, time_limit_s)
 
         return self._kept(command, wait)
 
     def hold(
-        self,
-        opening: Sequence[str],
-        time_limit_s: float | None,
-        on_note: Callable[[str], None],
-        on_second: Callable[[SessionState], None],
+        self, opening: Sequence[str], time_limit_s: float | None, on_second: Callable[[SessionState], None]
     ) -> Ended:
         """Keeps the lines open without a command, until a signal, the time limit or the end of the way outside.
 
@@ -114,15 +117,14 @@ class Session:
             opening: sentences that say how to use and end it. They are shown when signals end it in order, because who
                 reads them may send one at once.
             time_limit_s: of the session; None: none.
-            on_note: shows a sentence at once.
             on_second: gets the session's state about once a second.
         """
 
         def wait() -> int:
             with _Signals(keyboard_ends=True) as signals:
                 for sentence in opening:
-                    on_note(sentence)
-                return self._hold(signals, time_limit_s, on_note, on_second)
+                    self._on_note(sentence)
+                return self._hold(signals, time_limit_s, on_second)
 
         return self._kept((), wait)
 
@@ -144,35 +146,23 @@ class Session:
             shutil.rmtree(self._folder, ignore_errors=True)
         return Ended(1 if status is None else status, run, notes)
 
-    def _wait(
-        self,
-        running: program.ForegroundProcess,
-        signals: _Signals,
-        time_limit_s: float | None,
-        on_note: Callable[[str], None],
-    ) -> int:
+    def _wait(self, running: program.ForegroundProcess, signals: _Signals, time_limit_s: float | None) -> int:
         began_s = measured_s = time.monotonic()
         while (status := running.wait(LOOK_S)) is None:
             now_s = time.monotonic()
             if time_limit_s is not None and now_s - began_s > time_limit_s:
                 running.end()
-                on_note(f"the command ran longer than {time_limit_s:g} s and was ended")
+                self._on_note(f"the command ran longer than {time_limit_s:g} s and was ended")
                 return program.TIMED_OUT
             if signals.ending:
                 running.end()
                 return 128 + signals.ending
             if now_s - measured_s >= MEASURE_S:
                 measured_s = now_s
-                self._bound_record(on_note)
+                self._bound_record()
         return status
 
-    def _hold(
-        self,
-        signals: _Signals,
-        time_limit_s: float | None,
-        on_note: Callable[[str], None],
-        on_second: Callable[[SessionState], None],
-    ) -> int:
+    def _hold(self, signals: _Signals, time_limit_s: float | None, on_second: Callable[[SessionState], None]) -> int:
         began_s = measured_s = time.monotonic()
         while not signals.ending:
             now_s = time.monotonic()
@@ -181,14 +171,14 @@ class Session:
             if now_s - measured_s >= MEASURE_S:
                 measured_s = now_s
                 if self._outside is not None and (problem := self._outside.problem()) is not None:
-                    on_note(problem)
+                    self._on_note(problem)
                     return 1
-                self._bound_record(on_note)
+                self._bound_record()
                 on_second(self.status())
             time.sleep(LOOK_S)
         return 0
 
-    def _bound_record(self, on_note: Callable[[str], None]) -> None:
+    def _bound_record(self) -> None:
         with self._lock:
             if self._report is not None:
                 return
@@ -196,7 +186,7 @@ class Session:
             if status.recorded_bytes is None or status.recorded_bytes < self._record_bytes:
                 return
             self._report = self._cell.end_record()
-        on_note(
+        self._on_note(
             f"the record ended after {status.passed_s:.0f} s, because it has {self._record_bytes / 1e6:.0f} MB "
             "(--record-limit); the link goes on"
         )

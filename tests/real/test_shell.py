@@ -146,8 +146,9 @@ def test_whoever_reads_that_a_session_is_open_can_end_it_at_once(tmp_path: Path)
     unhandled: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, _: unhandled.append(number))
     try:
-        session_ = Session(plan_session("asymmetric-access", None, [], None, False, 1), store, 10**8, None)
-        ended = session_.hold(["open"], 20.0, lambda _: os.kill(os.getpid(), signal.SIGTERM), lambda _: None)
+        plan = plan_session("asymmetric-access", None, [], None, False, 1)
+        session_ = Session(plan, store, 10**8, None, lambda _: os.kill(os.getpid(), signal.SIGTERM))
+        ended = session_.hold(["open"], 20.0, lambda _: None)
     finally:
         signal.signal(signal.SIGTERM, before)
         store.close()
