@@ -97,10 +97,7 @@ def commit_runs(
         artefacts.discard(run_id, stale)
     for pending in pending_runs:
         if pending.run_id in moved and not pending.problems:
-            try:
-                artefacts.remove_failed(pending.run_id)
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+            artefacts.remove_failed(pending.run_id)
     return [pending.run_id in moved for pending in pending_runs]
 
 

@@ -12,8 +12,8 @@ from typing import Literal
 import sqlalchemy as sa
 
 from analysis.store import checksums
-from analysis.store.artefacts import ArtefactError, Artefacts
-from analysis.store.database import Database, StoreError, batched
+from analysis.store.artefacts import Artefacts
+from analysis.store.database import Database, batched
 from analysis.store.removal import Removal
 from analysis.store.rows import ScreenedRow
 from analysis.store.schema import campaign, claim, file, membership, note, run, screened
@@ -74,10 +74,7 @@ def drop_files(
                 connection.execute(sa.delete(file).where(file.c.run_id.in_(still), *_of(what)))
                 _seal_files(connection, sorted(still))
         for run_id in sorted(still):
-            try:
-                artefacts.remove(run_id, CAPTURES if what == "captures" else "")
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+            artefacts.remove(run_id, CAPTURES if what == "captures" else "")
         show(start + len(some))
 
 

@@ -24,7 +24,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
 from analysis.store import checksums, damage, pruning, removal
-from analysis.store.artefacts import BEFORE, REASON, ArtefactError
+from analysis.store.artefacts import BEFORE, REASON
 from analysis.store.commit import PendingRun, commit_run, commit_runs, note_attempt
 from analysis.store.database import Database, StoreError, StorePlaceError, Value, batched
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
@@ -340,10 +340,7 @@ class Store(Queries):
         """
         if folder is not None and folder.exists():
             (folder / REASON).write_text(f"attempt {number}: {problem}\n")
-            try:
-                self._artefacts.put_failed(run_id, folder)
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+            self._artefacts.put_failed(run_id, folder)
         with self._database.writing() as connection:
             note_attempt(connection, run_id, number, "failed", [problem])
 
@@ -381,14 +378,11 @@ class Store(Queries):
         Raises:
             StoreError: they cannot be brought here.
         """
-        try:
-            if not self._database.is_postgresql:
-                return self._artefacts.folder(run_id)
-            # Another machine may have landed it anew since its files were brought here.
-            landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
-            return self._artefacts.folder(run_id, str(landed[0]) if landed else "0", lambda: self._sizes(run_id))
-        except ArtefactError as error:
-            raise StoreError(str(error)) from error
+        if not self._database.is_postgresql:
+            return self._artefacts.folder(run_id)
+        # Another machine may have landed it anew since its files were brought here.
+        landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
+        return self._artefacts.folder(run_id, str(landed[0]) if landed else "0", lambda: self._sizes(run_id))
 
     def _sizes(self, run_id: str) -> dict[str, int]:
         """Bytes of a run's files, by their paths below its folder."""
@@ -401,10 +395,7 @@ class Store(Queries):
         Raises:
             StoreError: the place does not say.
         """
-        try:
-            return self._artefacts.failed(run_id)
-        except ArtefactError as error:
-            raise StoreError(str(error)) from error
+        return self._artefacts.failed(run_id)
 
     def writing(self, *locks: str) -> AbstractContextManager[sa.Connection]:
         """A transaction that writes; SQLite has one at a time, and PostgreSQL one with each of these locks."""
