@@ -38,21 +38,6 @@ class PendingRun:
     measured_again: float | None = None
 
 
-def commit_run(database: Database, artefacts: Artefacts, pending: PendingRun, replaces: bool = False) -> bool:
-    """Stores a run: files first, then one transaction. It is not visible before; a crash leaves nothing visible.
-
-    An invalid run is kept until a valid one with the same id replaces it. It never replaces a valid one. A valid run
-    replaces a valid one only with `replaces`. A run that was measured again replaces only the result that was measured.
-
-    Returns:
-        Whether the run is in the store now.
-
-    Raises:
-        StoreError: the files cannot be stored. The store is unchanged.
-    """
-    return commit_runs(database, artefacts, [pending], replaces)[0]
-
-
 def commit_runs(
     database: Database,
     artefacts: Artefacts,
@@ -60,14 +45,24 @@ def commit_runs(
     replaces: bool = False,
     also: Callable[[sa.Connection], None] = lambda connection: None,
 ) -> list[bool]:
-    """Stores runs as `commit_run` does, all of them or none.
+    """Stores runs, all of them or none: files first, then one transaction. They are not visible before; a crash leaves
+    nothing visible.
+
+    An invalid run is kept until a valid one with the same id replaces it. It never replaces a valid one. A run that was
+    measured again replaces only the result that was measured.
 
     Args:
         database: of the store.
         artefacts: of the store.
         pending_runs: the runs.
-        replaces: as for `commit_run`.
+        replaces: whether a valid run replaces a valid one.
         also: further writes at the end of the transaction.
+
+    Returns:
+        Whether each run is in the store now.
+
+    Raises:
+        StoreError: the files cannot be stored. The store is unchanged.
     """
     prepared = [(pending, _rows(pending)) for pending in pending_runs]
     #: Of each committed run: its version, and the stale versions of its files.

@@ -20,12 +20,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
 from analysis.store import checksums, damage, pruning, removal
 from analysis.store.artefacts import BEFORE, REASON
-from analysis.store.commit import PendingRun, commit_run, commit_runs, note_attempt
+from analysis.store.commit import PendingRun, commit_runs, note_attempt
 from analysis.store.database import Database, StoreError, StorePlaceError, Value, batched
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
@@ -150,10 +149,7 @@ class Store(Queries):
             checksums.seal_campaign(connection, new.id)
 
     def _enter(self, connection: sa.Connection, new: NewCampaign, **fields: Any) -> None:
-        row = {**vars(new), "progress": {}, "checksum": 0, **fields}
-        statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
-        kept = {key: statement.excluded[key] for key in row if key != "id"}
-        connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
+        self._database.upsert(connection, campaign, [{**vars(new), "progress": {}, "checksum": 0, **fields}])
 
     def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
         """Records the progress of a running campaign."""
@@ -279,21 +275,12 @@ class Store(Queries):
         return not self._database.is_postgresql and not self._staging.is_alive(owner)
 
     def commit_run(self, pending: PendingRun, replaces: bool = False) -> bool:
-        """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
-
-        An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
-
-        Args:
-            pending: the run; its folder moves into the store.
-            replaces: a valid run replaces a valid one.
-
-        Returns:
-            Whether the run is in the store now.
+        """Stores a run (commit.commit_runs), whose folder moves into the store. Returns whether it is there now.
 
         Raises:
             StoreError: the files cannot be stored.
         """
-        return commit_run(self._database, self._artefacts, pending, replaces)
+        return commit_runs(self._database, self._artefacts, [pending], replaces)[0]
 
     def commit_campaign(
         self,
