@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import time
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from analysis.results import MetricValue
-from analysis.store import checksums
+from analysis.store import checksums, damage
 from analysis.store.artefacts import ArtefactError, Artefacts
 from analysis.store.database import Database, StoreError, Value
 from analysis.store.documents import Documents
@@ -203,6 +202,4 @@ def note_attempt(
 
 def _described(path: Path, folder: Path) -> tuple[str, int, str]:
     """A file's path below the run's folder, its bytes and its SHA-256."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return str(path.relative_to(folder)), path.stat().st_size, digest
+    return str(path.relative_to(folder)), path.stat().st_size, damage.digest(path)
