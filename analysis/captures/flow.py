@@ -361,14 +361,14 @@ class CapturedFlow(Flow):
         return float(self.retransmitted.height) if has_segments(self.run.scenario, self.spec) else None
 
     def fast_retransmits(self) -> float | None:
-        """Retransmissions of class FAST_RETRANSMISSION at the sender, less `timeouts` among them; None if it is not TCP."""
+        """Retransmissions of class FAST_RETRANSMISSION at the sender, less its `timeouts`; None if it is not TCP."""
         if not has_segments(self.run.scenario, self.spec):
             return None
         fast = self.retransmitted.filter(is_a(FAST_RETRANSMISSION))
         return float(fast.join(self.timeouts, on=["t_s", "stream", "seq"], how="anti").height)
 
     def coarse_timeouts(self) -> float | None:
-        """Rows of `timeouts`: retransmissions at the sender's interface that only a timer explains; None without TCP."""
+        """Rows of `timeouts`: retransmissions at the sender that only a timer explains; None if it is not TCP."""
         return float(self.timeouts.height) if has_segments(self.run.scenario, self.spec) else None
 
     def rtt_mean_s(self) -> float | None:

@@ -9,7 +9,18 @@ from typing import Any
 import polars as pl
 
 from analysis.errors import AnalysisError, unknown
-from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
+from analysis.figures.means import (
+    INTERVALS,
+    MOST_GROUPS,
+    MOST_SERIES,
+    Group,
+    Mean,
+    Means,
+    number_of,
+    ordered,
+    place_label,
+    quantities,
+)
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import METRICS, title_of
 from analysis.metrics.registry import estimate
@@ -77,12 +88,7 @@ def of_points(
         if any(parameters.get(name) != value for name, value in fixed.items()):
             continue
         x = parameters.get(x_field, "")
-        others = [
-            f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value
-            for name, value in parameters.items()
-            if name != x_field and name not in fixed
-        ]
-        label = ", ".join(others)
+        label = place_label({name: parameters[name] for name in parameters if name not in (x_field, *fixed)})
         places[x] = None
         keys[tuple(sorted(parameters.items()))] = (label, x)
         group = groups.setdefault(label, Group(label))
@@ -97,16 +103,14 @@ def of_points(
             here = dict(parameters_) | {name.rpartition(".")[2]: value for name, value in parameters_}
             if published_value.cell and all(here.get(axis) == wanted for axis, wanted in published_value.cell.items()):
                 groups[label].published.append((x, published_value.value))
-    known, ordered, kept = quantities(list(places)), list(places), list(groups.values())
-    if known is not None:
-        ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
+    known, kept = quantities(list(places)), list(groups.values())
     return Means(
         title=title,
         metric=metric,
         subject=subject,
         unit=unit,
         x_field=x_field,
-        places=ordered,
+        places=ordered(list(places)),
         sizes=None if known is None else sorted(known[1]),
         kind=known[0] if known else "",
         groups=kept[:MOST_SERIES],

@@ -15,7 +15,7 @@ from itertools import product
 import polars as pl
 
 from analysis.figures.cells import Levels, Sample, ViewCell, boxes_of, single_runs
-from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, quantities
+from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, ordered, place_label, quantities, short
 from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, fitted, style_of
 from analysis.metrics.registry import estimate
 from analysis.results import Quantity
@@ -191,8 +191,8 @@ class _Maker:
             for place in panel_places[:MOST_PANELS]
         ]
         # One scale for all panels.
-        scale = self._scale([sample for _, some in kept for sample in some])
-        draw = self._drawer(scale, [sample for _, some in kept for sample in some])
+        drawn = [cell for _, some in kept for cell in some]
+        draw = self._drawer(self._scale(drawn), drawn)
         return [Panel(place_label(place), draw(some), some) for place, some in kept]
 
     def effects(self) -> list[Panel]:
@@ -211,12 +211,9 @@ class _Maker:
         """The panels with the axes that the layout wants logarithmic, where these show quantities."""
         drawn = []
         for panel in panels:
-            axes = {"x": panel.figure.x, "y": panel.figure.y}
             x, y = (
-                replace(axis, log=name in self.layout.log and not axis.ticks and axis.range is None)
-                if name in self.layout.log
-                else axis
-                for name, axis in axes.items()
+                replace(axis, log=not axis.ticks and axis.range is None) if name in self.layout.log else axis
+                for name, axis in (("x", panel.figure.x), ("y", panel.figure.y))
             )
             drawn.append(replace(panel, figure=replace(panel.figure, x=x, y=y)))
         hidden = sum(sample.value <= 0 for sample in self.samples) if "y" in self.layout.log else 0
@@ -413,24 +410,6 @@ def pooled(samples: Sequence[Sample]) -> tuple[list[float], int]:
     keys = [key for key in next(iter(by_point.values())) if all(key in values for values in by_point.values())]
     means = [math.fsum(values[key].value for values in by_point.values()) / len(by_point) for key in sorted(keys)]
     return means, len(by_point)
-
-
-def short(name: str) -> str:
-    """A field for people: "reverse.rate"."""
-    return name.replace("network.", "")
-
-
-def place_label(place: Mapping[str, str]) -> str:
-    """Values of fields: "droptail, rate 9.6 kbit/s"."""
-    return ", ".join(
-        f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value for name, value in place.items()
-    )
-
-
-def ordered(values: Sequence[str]) -> list[str]:
-    """Quantities by size; names as the sweep has them."""
-    known = quantities(list(values))
-    return list(values) if known is None else [text for _, text in sorted(zip(known[1], values, strict=True))]
 
 
 def _with_shared_axes(panels: Sequence[Panel], kind: str) -> list[Panel]:

@@ -184,7 +184,7 @@ class Means:
             series += [Series(group.label, "line", points, look.colour, look.marker, dash=look.dash)]
             series += dots(((places[mean.place], mean.estimate) for mean in group.means), size, look.colour)
             series += _published(group, places, size, look.colour)
-        x = Axis(self.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
+        x = Axis(short(self.x_field), x_unit, log=log, ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
 
     def over_names(self) -> Figure:
@@ -215,7 +215,7 @@ class Means:
             points = ((places[mean.place] + shift, mean.estimate) for mean in group.means if mean.place in places)
             series += [*dots(points, size, "ink"), *_published(group, places, size, "ink", shift)]
         ticks = tuple((at, place or "all runs") for place, at in places.items())
-        x = Axis(self.x_field.replace("network.", ""), ticks=ticks)
+        x = Axis(short(self.x_field), ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
 
     def notes(self) -> tuple[str, ...]:
@@ -269,6 +269,24 @@ def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
     if len(numbers) < len(values) or len(kinds) > 1:
         return None
     return next(iter(kinds), ""), [size for size, _ in numbers]
+
+
+def short(name: str) -> str:
+    """A field for people: "reverse.rate"."""
+    return name.replace("network.", "")
+
+
+def ordered(values: Sequence[str]) -> list[str]:
+    """Quantities by size; names as the sweep has them."""
+    known = quantities(values)
+    return list(values) if known is None else [text for _, text in sorted(zip(known[1], values, strict=True))]
+
+
+def place_label(place: Mapping[str, str]) -> str:
+    """Values of fields: "droptail, rate 9.6 kbit/s"."""
+    return ", ".join(
+        f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value for name, value in place.items()
+    )
 
 
 def _kind_of(field: str, kind: str) -> str:
