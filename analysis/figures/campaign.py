@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.means import (
-    INTERVALS,
     MOST_GROUPS,
     MOST_SERIES,
     Group,
@@ -163,7 +161,8 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
     groups: dict[str, Group] = {}
     for row in rows.to_dicts():
         label = str(row[colour]) if colour else row["subject"] if len(shown) > 1 else ""
-        groups.setdefault(label, Group(label)).means.append(_mean_of(row, _short_name(row, along), interval))
+        group = groups.setdefault(label, Group(label))
+        group.means.append(Mean(_short_name(row, along), estimate(metric, row["unit"], row["values"])))
     places = list(dict.fromkeys(mean.place for group in groups.values() for mean in group.means))
     means = Means(
         _title(metric, shown),
@@ -207,7 +206,7 @@ def sweep(
         apart = row["subject"] if len(shown) > 1 else ""
         label = ", ".join(part for part in (name, apart) if part)
         group = groups.setdefault((name, row["subject"]), Group(label))
-        group.means.append(_mean_of(row, str(row[axis]), interval))
+        group.means.append(Mean(str(row[axis]), estimate(metric, row["unit"], row["values"])))
     means = Means(
         _title(metric, shown),
         metric,
@@ -286,12 +285,6 @@ def cdf_of_runs(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), 
         curves.setdefault(", ".join([_point_name(row, names), *apart]), []).append(row["value"])
     drawn = dict(list(curves.items())[:MOST_SERIES])
     return _with_note(cdf(drawn, _title(metric, shown), rows["unit"][0]), len(curves) - MOST_SERIES, "curves")
-
-
-def _mean_of(row: Mapping[str, Any], place: str, interval: str) -> Mean:
-    if interval not in INTERVALS:
-        raise unknown("kind of error bar", interval, INTERVALS)
-    return Mean(place, estimate(row["metric"], row["unit"], row["values"]), interval)
 
 
 def _chosen(table: pl.DataFrame, metric: str, subjects: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:

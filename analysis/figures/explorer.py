@@ -36,6 +36,8 @@ KINDS = {
 SLOTS = {"x": "x axis", "colour": "colour", "row": "rows of panels", "column": "columns of panels"}
 #: More panels, and values of a field that makes them, are not drawn; nor more runs one by one in a view.
 MOST_PANELS, MOST_FACETS, MOST_DOTS = 24, 6, 5000
+#: Columns of points that are runs.
+OF_RUNS = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String}
 
 
 @dataclass(frozen=True)
@@ -334,17 +336,12 @@ class _Maker:
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
             drawn = [(cell, sample) for cell in cells if cell.place.get(by, "") == value for sample in cell.samples]
             drawn.sort(key=lambda pair: pair[1].value)
-            frame = pl.DataFrame(
-                {
-                    "x": [sample.value / scale[0] for _, sample in [*drawn[:1], *drawn]],
-                    "y": [0.0, *((at + 1) / len(drawn) for at in range(len(drawn)))] if drawn else [],
-                    "cell": [cell.number for cell, _ in [*drawn[:1], *drawn]],
-                    "run": [sample.run_id for _, sample in [*drawn[:1], *drawn]],
-                },
-                {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
-            )
+            rows: list[Row] = [
+                {"x": sample.value / scale[0], "y": at / len(drawn), "cell": cell.number, "run": sample.run_id}
+                for at, (cell, sample) in enumerate([*drawn[:1], *drawn])
+            ]
             name, look = place_label({by: value}) if by else "all runs", style_of(number)
-            series.append(Series(name, "steps", frame, look.colour, dash=look.dash))
+            series.append(Series(name, "steps", pl.DataFrame(rows, OF_RUNS), look.colour, dash=look.dash))
         x = Axis(self.title, scale[1], zero=False)
         return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
 
@@ -356,16 +353,17 @@ class _Maker:
         series = []
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
             drawn = [(cell, sample) for cell in cells if cell.place.get(by, "") == value for sample in cell.samples]
-            frame = pl.DataFrame(
+            rows: list[Row] = [
                 {
-                    "x": [across.values[sample.run_id] / across_scale[0] for _, sample in drawn],
-                    "y": [sample.value / scale[0] for _, sample in drawn],
-                    "cell": [cell.number for cell, _ in drawn],
-                    "run": [sample.run_id for _, sample in drawn],
-                },
-                {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
-            )
+                    "x": across.values[sample.run_id] / across_scale[0],
+                    "y": sample.value / scale[0],
+                    "cell": cell.number,
+                    "run": sample.run_id,
+                }
+                for cell, sample in drawn
+            ]
             name, look = place_label({by: value}) if by else "", style_of(number)
+            frame = pl.DataFrame(rows, OF_RUNS)
             series.append(Series(name, "points", frame, look.colour, look.marker, 7.0, hollow=True))
         x = Axis(across.title, across_scale[1])
         return Figure(x, Axis(self.title, scale[1]), tuple(series), empty="no run has both metrics")
