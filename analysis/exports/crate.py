@@ -16,6 +16,7 @@ import urllib.parse
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from analysis.exports.preview import page
 from analysis.exports.tables import write as write_table
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import campaign as charts
+from analysis.figures.model import Figure
 from analysis.store import damage
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
@@ -108,22 +110,18 @@ def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dic
     for name, frame in (("values", of.values()), ("means", of_means)):
         generated[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, generated[f"tables/{name}.csv"])
+    groups: list[dict[str, Figure]] = []
     with suppress(AnalysisError):  # its file has no figure, or there is no value for it
-        figure = of.plot("figure")
-        for ending in ("svg", "pdf"):
-            generated[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
-            save(figure, generated[f"{OWN_FIGURE}.{ending}"])
+        groups.append({OWN_FIGURE: of.plot("figure")})
     for metric in FIGURES:
         if metric in set(of_means["metric"]):
-            for ending in ("svg", "pdf"):
-                generated[f"figures/{metric}.{ending}"] = scratch / f"{metric}.{ending}"
-                save(charts.bars(of_means, metric), generated[f"figures/{metric}.{ending}"])
-                try:
-                    over = charts.sweep(of_means, metric)
-                except AnalysisError:  # no swept field, or more than one, has quantities
-                    continue
-                generated[f"figures/{metric}-sweep.{ending}"] = scratch / f"{metric}-sweep.{ending}"
-                save(over, generated[f"figures/{metric}-sweep.{ending}"])
+            groups.append({f"figures/{metric}": charts.bars(of_means, metric)})
+            with suppress(AnalysisError):  # no swept field, or more than one, has quantities
+                groups[-1][f"figures/{metric}-sweep"] = charts.sweep(of_means, metric)
+    for group in groups:
+        for ending, name in product(("svg", "pdf"), group):
+            file = generated[f"{name}.{ending}"] = scratch / f"{Path(name).name}.{ending}"
+            save(group[name], file)
     return generated
 
 
