@@ -127,7 +127,7 @@ def _clock(same: pl.DataFrame) -> Alignment:
     n = same.height
     if n < ENOUGH:
         return Alignment(0, None, n, "no transfer in common with the others: its clock is not corrected")
-    intervals = [interval for interval in _intervals(same) if interval is not None]
+    intervals = _intervals(same)
     if not intervals:
         # One direction alone: its shortest delay and a difference of the clocks look the same.
         least_ns, middle_ns = _int(same["later_ns"].min()), _int(same["later_ns"].median())
@@ -145,8 +145,8 @@ def _clock(same: pl.DataFrame) -> Alignment:
     return Alignment(-ahead_ns, abs(width_ns) // 2, n, sentence)
 
 
-def _intervals(same: pl.DataFrame) -> list[tuple[int, int] | None]:
-    """For each pair of hosts, bounds of how far b's clock is ahead; None if only one host's segments were captured."""
+def _intervals(same: pl.DataFrame) -> list[tuple[int, int]]:
+    """Bounds of how far b's clock is ahead, for each pair of hosts of which both hosts' segments were captured."""
     x, y = pl.min_horizontal("src", "dst"), pl.max_horizontal("src", "dst")
     of_pairs = same.group_by(
         x.alias("x"), y.alias("y"), (pl.col("src") == x).alias("forward"), maintain_order=True
@@ -154,16 +154,15 @@ def _intervals(same: pl.DataFrame) -> list[tuple[int, int] | None]:
     bounds: dict[tuple[str, str], dict[bool, tuple[int, int]]] = {}
     for row in of_pairs.iter_rows(named=True):
         bounds.setdefault((row["x"], row["y"]), {})[row["forward"]] = (row["least"], row["most"])
-    result: list[tuple[int, int] | None] = []
+    intervals: list[tuple[int, int]] = []
     for directions in bounds.values():
         if len(directions) < 2:
-            result.append(None)
             continue
         (least, most), (least_back, most_back) = directions[True], directions[False]
         # Forward packets pass a first, or b first. The order that contradicts itself less is taken.
         orders = [(most_back, least), (most, least_back)]
-        result.append(max(orders, key=lambda order: order[1] - order[0]))
-    return result
+        intervals.append(max(orders, key=lambda order: order[1] - order[0]))
+    return intervals
 
 
 def _nearest(by_file: Mapping[int, pl.DataFrame]) -> dict[str, int]:
@@ -176,10 +175,7 @@ def _nearest(by_file: Mapping[int, pl.DataFrame]) -> dict[str, int]:
     best = (
         votes.sort("shared", "all", "file", descending=[True, True, False]).group_by("src", maintain_order=True).first()
     )
-    nearest: dict[str, int] = {}
-    for row in best.iter_rows(named=True):
-        nearest[row["src"]] = row["file"]
-    return nearest
+    return dict(best.select("src", "file").iter_rows())
 
 
 def _int(value: Any) -> int:

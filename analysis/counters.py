@@ -88,11 +88,6 @@ class CountedRun(RunView):
         """Those of the simulator."""
         return self.report.driver.links
 
-    @property
-    def bin_s(self) -> float:
-        """Length of a bin."""
-        return self.every_s
-
     @cached_property
     def flows(self) -> list[CountedFlow]:
         """The scenario's flows."""

@@ -16,11 +16,11 @@ import importlib.metadata
 import sys
 import threading
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, TypeVar
 
 from analysis.errors import AnalysisError, unknown
 from analysis.runs import Unmeasured
@@ -35,16 +35,16 @@ OURS = tuple(f"{PACKAGE}{name}." for name in ("agents", "analysis", "experiments
 NOTEBOOK = "__main__"
 
 
-class Declared(Protocol):
-    """What a registry holds."""
+class Declared:
+    """What a registry holds: a function and the name by which people ask for it."""
 
-    @property
-    def name(self) -> str:
-        """By which people ask for it."""
+    name: str
+    function: Callable[..., Any]
 
     @property
     def module(self) -> str:
-        """Of the function behind it."""
+        """Of the function."""
+        return self.function.__module__
 
 
 Entry = TypeVar("Entry", bound=Declared)
@@ -92,8 +92,8 @@ class Registry(Mapping[str, Entry]):
 
     def plugins(self) -> list[Plugin]:
         """The packages outside the checkout that have entries here, by name."""
-        plugins = {plugin_of(entry.module) for entry in self.values()} - {None}
-        return sorted((plugin for plugin in plugins if plugin), key=lambda plugin: plugin.name)
+        plugins = {plugin for entry in self.values() if (plugin := plugin_of(entry.module))}
+        return sorted(plugins, key=lambda plugin: plugin.name)
 
     def __getitem__(self, name: str) -> Entry:
         self._load()

@@ -72,9 +72,8 @@ def data_paths(scenario: Scenario) -> dict[str, list[tuple[str, float | None]]]:
     for flow in scenario.workload:
         path = paths.setdefault(flow.name, [])
         for node, name, _ in routes.between(flow.from_, flow.to):
-            port = links[name].ends.index(node)
-            rate = (links[name].reverse if port else links[name].forward).rate_bps
-            path.append((f"{name}/{direction_name(port)}", rate))
+            line, direction = _line(links[name], node)
+            path.append((line, direction.rate_bps))
     return paths
 
 

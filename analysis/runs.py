@@ -75,11 +75,6 @@ class RunView(ABC):
         """What figures state of the run's source; "" where the captures or counters are ours."""
         return ""
 
-    @property
-    def bin_s(self) -> float | None:
-        """Length of the bins in which everything was counted, in s; None: every packet has its time."""
-        return None
-
     @cached_property
     def bottlenecks(self) -> Mapping[str, Sequence[str]]:
         """Lines that several flows share in one direction, each with the names of these flows."""

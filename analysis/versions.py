@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
 import shutil
@@ -10,6 +9,7 @@ import subprocess
 import tomllib
 from pathlib import Path
 
+from analysis.store import damage
 from analysis.store.documents import Versions
 from testbed import node_binary, sources
 
@@ -20,13 +20,11 @@ def versions() -> Versions:
     binary, Python, kernel, CPUs.
     """
     commit = _git("rev-parse", "HEAD")
-    with Path(node_binary.path()).open("rb") as binary:
-        digest = hashlib.file_digest(binary, "sha256").hexdigest()
     return Versions(
         commit=commit,
         changed=bool(_git("status", "--porcelain", "--untracked-files=no")) if commit else None,
         sources_sha256=sources.digest(),
-        node_binary_sha256=digest,
+        node_binary_sha256=damage.digest(Path(node_binary.path())),
         python=platform.python_version(),
         kernel=platform.release(),
         machine=platform.machine(),

@@ -15,7 +15,7 @@ from rich.text import Text
 from analysis.attempts import attempts_of
 from analysis.errors import AnalysisError, unknown
 from analysis.estimates import ESTIMATES_NOTE
-from analysis.figures.explorer import ordered, short
+from analysis.figures.means import ordered, short
 from analysis.handle import lacks_metric
 from analysis.metrics import METRICS
 from analysis.question import in_file_order, is_detail

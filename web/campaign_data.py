@@ -14,8 +14,8 @@ from werkzeug.datastructures import MultiDict
 from analysis import naming, question, swept
 from analysis.errors import unknown
 from analysis.figures import campaign as figures
-from analysis.figures.explorer import KINDS, SLOTS, ordered
-from analysis.figures.means import Means
+from analysis.figures.explorer import KINDS, SLOTS
+from analysis.figures.means import Means, ordered
 from analysis.handle import StoredCampaign
 from analysis.metrics import METRICS, title_of
 from analysis.question import Question, is_detail

@@ -9,7 +9,7 @@ from functools import cached_property
 
 from flask import Blueprint, Response, abort, g, render_template, request, url_for
 
-from analysis.figures import explorer
+from analysis.figures import explorer, means
 from analysis.figures.cells import Sample
 from analysis.figures.explorer import KINDS, SLOTS, Layout, View
 from analysis.figures.model import csv_text
@@ -113,8 +113,8 @@ def show(campaign_id: str) -> str:
         columns=campaign_data.columns(campaign_id),
         parameters={point.number: dict(point.parameters) for point in points(campaign_id)},
         again=lambda **changes: campaign_data.address("explore.show", campaign_id, changes),
-        short=explorer.short,
-        place_label=explorer.place_label,
+        short=means.short,
+        place_label=means.place_label,
     )
 
 

@@ -66,25 +66,23 @@ def fate(
     if number is None:
         return None
     transmission, again = sent[number], sent[number + 1] if number + 1 < len(sent) else None
-    now_s, lost, followed = transmission.t_s, None, True
+    now_s, lost, arrived_s = transmission.t_s, None, None
     for node, link, following in path:
         entries, exits = seen.get((node, link)), seen.get((following, link))
         if entries is None or exits is None:
-            followed = False
             break
         place = bisect_left(entries, now_s - ROUNDING_S)
         if place == len(entries):
-            followed = False
             break
         arrival = matched(entries, exits)[place]
         if arrival is None:
             lost = Lost(link, node, entries[place])
             break
         now_s = arrival
+    else:
+        arrived_s = now_s if path else None
     duplicates = 0 if again is None else max(bisect_right(acks, again.t_s) - 1, 0)
-    return TransmissionOutcome(
-        transmission, now_s if followed and lost is None and path else None, lost, again, duplicates
-    )
+    return TransmissionOutcome(transmission, arrived_s, lost, again, duplicates)
 
 
 def matched(entries: Sequence[float], exits: Sequence[float]) -> list[float | None]:

@@ -25,6 +25,7 @@ from analysis.captures.tables import MissingCapture, Tables
 from analysis.exchange_kinds import datagrams
 from analysis.records import read_records, record_file
 from analysis.runs import Flow, RunView, Slices, Unmeasured, once_a_flow
+from analysis.transports import has_segments
 from testbed.addressing import with_port
 from testbed.scenario import Flow as FlowSpec
 
@@ -176,10 +177,10 @@ class CapturedFlow(Flow):
         Without rows if the run's tables have no blocks (sacks.parquet).
         """
         nothing = pl.DataFrame(schema={"t_s": pl.Float64, "ack": pl.Int64, "left": pl.Int64, "right": pl.Int64})
-        path = None if self.tables.folder is None else self.tables.folder / "sacks.parquet"
+        path = self.tables.folder / "sacks.parquet"
         files = self._files(self.receiver if receiver else self.sender)
         keys = self.connections.filter(pl.col("file").is_in(files)).select("file", "conn").unique()
-        if path is None or not path.is_file() or keys.is_empty():
+        if not path.is_file() or keys.is_empty():
             return nothing
         rows = parquet.scan(path).filter(pl.col("dir") == 1).collect()
         blocks = rows.join(_typed(keys, rows), on=["file", "conn"], how="semi").with_columns(self.tables.t_s)
@@ -275,8 +276,7 @@ class CapturedFlow(Flow):
         Raises:
             MissingCapture: the run kept none.
         """
-        folder = self.tables.folder
-        path = None if folder is None else record_file(folder / "telemetry", self.name)
+        path = record_file(self.tables.folder / "telemetry", self.name)
         if path is None:
             raise MissingCapture(
                 f"flow {self.name} left no telemetry; capture.telemetry records it, and imports have none"
@@ -357,19 +357,19 @@ class CapturedFlow(Flow):
         return Slices(first, SLICE_S, count, dict(rates_bps))
 
     def retransmissions(self) -> float | None:
-        """Data segments that the sender sent again, at its interface (class RETRANSMISSION); None for UDP."""
-        return None if self.spec.kind in datagrams() else float(self.retransmitted.height)
+        """Data segments that the sender sent again, at its interface (class RETRANSMISSION); None if it is not TCP."""
+        return float(self.retransmitted.height) if has_segments(self.run.scenario, self.spec) else None
 
     def fast_retransmits(self) -> float | None:
-        """Retransmissions of class FAST_RETRANSMISSION at the sender, less `timeouts` among them; None for UDP."""
-        if self.spec.kind in datagrams():
+        """Retransmissions of class FAST_RETRANSMISSION at the sender, less its `timeouts`; None if it is not TCP."""
+        if not has_segments(self.run.scenario, self.spec):
             return None
         fast = self.retransmitted.filter(is_a(FAST_RETRANSMISSION))
         return float(fast.join(self.timeouts, on=["t_s", "stream", "seq"], how="anti").height)
 
     def coarse_timeouts(self) -> float | None:
-        """Rows of `timeouts`: retransmissions at the sender's interface that only a timer explains; None for UDP."""
-        return None if self.spec.kind in datagrams() else float(self.timeouts.height)
+        """Rows of `timeouts`: retransmissions at the sender that only a timer explains; None if it is not TCP."""
+        return float(self.timeouts.height) if has_segments(self.run.scenario, self.spec) else None
 
     def rtt_mean_s(self) -> float | None:
         """Mean of the round-trip samples; None without any."""

@@ -73,15 +73,10 @@ class CapturedLine(Line):
 
     def _route(self, flow: CapturedFlow, *, back: bool = False) -> list[tuple[str, str, str]]:
         """Between the addresses that the flow's connections use."""
-        connections = flow.connections
-        if connections.is_empty():
-            return (
-                self._network.between(flow.receiver, flow.sender)
-                if back
-                else self._network.between(flow.sender, flow.receiver)
-            )
-        source, target = connections["client"][0], connections["server"][0]
-        return self._network.path(target, source) if back else self._network.path(source, target)
+        route, source, target = self._network.between, flow.sender, flow.receiver
+        if not flow.connections.is_empty():
+            route, source, target = self._network.path, flow.connections["client"][0], flow.connections["server"][0]
+        return route(target, source) if back else route(source, target)
 
     def rate_at(self, t_s: float) -> float:
         """The declared rate at an instant, with the schedule, in bit/s; infinite if not limited."""

@@ -14,12 +14,10 @@ import polars as pl
 
 from analysis import parquet, qlog
 from analysis.captures.flow import CapturedFlow
-from analysis.captures.tables import MissingCapture
+from analysis.captures.tables import DATAGRAMS, MissingCapture
 from analysis.exchange_kinds import UDP_HEADERS
 from analysis.runs import Unmeasured
 
-#: Table of the node binary's `trace --datagrams`.
-TABLE = "datagrams.parquet"
 UDP = 17
 #: Ends of the names of the logs of data connections: the sender of a flow connects to its receiver.
 SENDERS, RECEIVERS = ("sender", "client"), ("receiver", "server")
@@ -61,8 +59,8 @@ class QuicFlow(CapturedFlow):
         if self.has_only_logs:
             return self._logged(node, against=against)
         files = self._files(node)
-        path = None if self.tables.folder is None else self.tables.folder / TABLE
-        if path is None or not path.is_file():
+        path = self.tables.folder / DATAGRAMS
+        if not path.is_file():
             raise MissingCapture(f"flow {self.name} is QUIC, but the run has no table of UDP packets: repeat the run")
         addresses = self.tables.addresses
         ends = [addresses.get(end, []) for end in (self.sender, self.receiver)]
@@ -141,8 +139,8 @@ class QuicFlow(CapturedFlow):
 
     def _paths(self, node: str) -> list[Path]:
         """The qlog files of data connections at a node."""
-        folder = None if self.tables.folder is None else self.tables.folder / qlog.FOLDER
-        if folder is None or not folder.is_dir():
+        folder = self.tables.folder / qlog.FOLDER
+        if not folder.is_dir():
             return []
         if self.tables.files:
             end, side = SENDERS if node == self.sender else RECEIVERS
@@ -218,15 +216,3 @@ class QuicFlow(CapturedFlow):
     def rtt_samples(self) -> pl.DataFrame:
         """Those of the measured time."""
         return self.round_trips().filter(pl.col("t_s") >= self.start_s)
-
-    def retransmissions(self) -> float | None:
-        """None: QUIC sends data again in other packets."""
-        return None
-
-    def fast_retransmits(self) -> float | None:
-        """None: see `retransmissions`."""
-        return None
-
-    def coarse_timeouts(self) -> float | None:
-        """None: see `retransmissions`."""
-        return None

@@ -24,10 +24,8 @@ class RunData(Tables, RunView):
     single_flow_is_active: ClassVar[bool] = False
 
     def __repr__(self) -> str:
-        where = "" if self.folder is None else f" in {self.folder}"
-        return (
-            f"<captured run{where}: {len(self.flows)} flows, {len(self.scenario.links)} links, {self.window_s[1]:g} s>"
-        )
+        parts = f"{len(self.flows)} flows, {len(self.scenario.links)} links, {self.window_s[1]:g} s"
+        return f"<captured run in {self.folder}: {parts}>"
 
     @cached_property
     def flows(self) -> list[CapturedFlow]:

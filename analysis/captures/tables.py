@@ -56,10 +56,10 @@ class Tables:
     connections: pl.DataFrame
     #: Capture label (the interface's name) to file number.
     files: Mapping[str, int]
+    #: The run's folder, for its telemetry.
+    folder: Path
     #: Counters of the run's report by link: a second source, beside the captures.
     counters: Mapping[str, LinkReport] = field(default_factory=dict)
-    #: The run's folder, for its telemetry.
-    folder: Path | None = None
 
     @classmethod
     def load(cls, folder: Path, scenario: Scenario, report: Report, *, lazy: bool = False) -> Self:
@@ -118,8 +118,8 @@ class Tables:
 
     def sack_blocks(self, segments: pl.DataFrame) -> dict[tuple[int, int], list[list[int]]]:
         """SACK blocks of single segments, by their `file` and `frame`: [left edge, right edge] each, in their order."""
-        path = None if self.folder is None else self.folder / "sacks.parquet"
-        if segments.is_empty() or path is None or not path.is_file():
+        path = self.folder / "sacks.parquet"
+        if segments.is_empty() or not path.is_file():
             return {}
         here = pl.col("frame").is_between(segments["frame"].min(), segments["frame"].max())
         rows = parquet.scan(path).filter(here).select("file", "frame", "left", "right").collect()
@@ -133,8 +133,8 @@ class Tables:
         """Packets of UDP and echoes of ICMP at all interfaces (datagrams.parquet); None: the captures were read for TCP
         only.
         """
-        path = None if self.folder is None else self.folder / DATAGRAMS
-        return parquet.read(path) if path is not None and path.is_file() else None
+        path = self.folder / DATAGRAMS
+        return parquet.read(path) if path.is_file() else None
 
     @cached_property
     def of_connection(self) -> dict[tuple[Any, ...], pl.DataFrame]:
@@ -148,7 +148,7 @@ class Tables:
         Raises:
             MissingCapture: the run kept none.
         """
-        path = None if self.folder is None else record_file(self.folder / "telemetry", "links")
+        path = record_file(self.folder / "telemetry", "links")
         if path is None:
             raise MissingCapture("the run kept no telemetry of its links: set capture.telemetry to true")
         rows = read_records(path, LINK_TELEMETRY)

@@ -16,6 +16,7 @@ import urllib.parse
 import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,8 @@ from analysis.exports.preview import page
 from analysis.exports.tables import write as write_table
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.figures import campaign as charts
+from analysis.figures.model import Figure
+from analysis.store import damage
 from analysis.store.rows import CampaignRow, RunRow
 from testbed.local_folders import ScratchFolder, sweep
 
@@ -63,8 +66,7 @@ def write(campaign: StoredCampaign, path: Path, author: str = "", licence: str =
     Raises:
         AnalysisError: none of its runs is in the store, or a file was modified.
     """
-    stored = (campaign.store.run(run_id) for run_id in _run_ids(campaign.row))
-    runs = [run for run in stored if run is not None]
+    runs = [run for run_id in campaign.run_ids if (run := campaign.store.run(run_id)) is not None]
     if not runs:
         raise AnalysisError(f"campaign {campaign.row.name} has no runs: there is nothing to bundle")
     with writing(path):
@@ -76,12 +78,12 @@ def _write(campaign: StoredCampaign, runs: Sequence[RunRow], path: Path, author:
     sweep(path.parent, PREFIX)
     with ScratchFolder(path.parent, PREFIX) as scratch:
         generated = _generated(campaign, runs, scratch)
-        files = {name: (file.stat().st_size, _sha256(file), file) for name, file in generated.items()}
+        files = {name: (file.stat().st_size, damage.digest(file), file) for name, file in generated.items()}
         names = [*files, *(f"runs/{run.id}/{file.path}" for run in runs for file in run.files)]
         of_means = campaign.means() if any(run.state == "valid" for run in runs) else None
         preview = scratch / PREVIEW
         preview.write_text(page(row, runs, of_means, names))
-        files[PREVIEW] = (preview.stat().st_size, _sha256(preview), preview)
+        files[PREVIEW] = (preview.stat().st_size, damage.digest(preview), preview)
         for run in runs:
             # What is missing or differs shows when it is written.
             folder = store.folder_of_run(run.id)
@@ -91,11 +93,7 @@ def _write(campaign: StoredCampaign, runs: Sequence[RunRow], path: Path, author:
         half = scratch / "bundle.zip"
         _zip(half, _metadata(row, runs, files, author, licence), files)
         half.replace(path)
-    return _sha256(path)
-
-
-def _run_ids(campaign: CampaignRow) -> list[str]:
-    return list(dict.fromkeys(member.run_id for point in campaign.points for member in point.members))
+    return damage.digest(path)
 
 
 def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dict[str, Path]:
@@ -112,22 +110,18 @@ def _generated(of: StoredCampaign, runs: Sequence[RunRow], scratch: Path) -> dic
     for name, frame in (("values", of.values()), ("means", of_means)):
         generated[f"tables/{name}.csv"] = scratch / f"{name}.csv"
         write_table(frame, generated[f"tables/{name}.csv"])
+    groups: list[dict[str, Figure]] = []
     with suppress(AnalysisError):  # its file has no figure, or there is no value for it
-        figure = of.plot("figure")
-        for ending in ("svg", "pdf"):
-            generated[f"{OWN_FIGURE}.{ending}"] = scratch / f"own.{ending}"
-            save(figure, generated[f"{OWN_FIGURE}.{ending}"])
+        groups.append({OWN_FIGURE: of.plot("figure")})
     for metric in FIGURES:
         if metric in set(of_means["metric"]):
-            for ending in ("svg", "pdf"):
-                generated[f"figures/{metric}.{ending}"] = scratch / f"{metric}.{ending}"
-                save(charts.bars(of_means, metric), generated[f"figures/{metric}.{ending}"])
-                try:
-                    over = charts.sweep(of_means, metric)
-                except AnalysisError:  # no swept field, or more than one, has quantities
-                    continue
-                generated[f"figures/{metric}-sweep.{ending}"] = scratch / f"{metric}-sweep.{ending}"
-                save(over, generated[f"figures/{metric}-sweep.{ending}"])
+            groups.append({f"figures/{metric}": charts.bars(of_means, metric)})
+            with suppress(AnalysisError):  # no swept field, or more than one, has quantities
+                groups[-1][f"figures/{metric}-sweep"] = charts.sweep(of_means, metric)
+    for group in groups:
+        for ending, name in product(("svg", "pdf"), group):
+            file = generated[f"{name}.{ending}"] = scratch / f"{Path(name).name}.{ending}"
+            save(group[name], file)
     return generated
 
 
@@ -276,11 +270,3 @@ def _entry(name: str) -> zipfile.ZipInfo:
     entry.external_attr = 0o644 << 16
     entry.compress_type = zipfile.ZIP_DEFLATED
     return entry
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-# Reading ---------------------------------------------------------------------------------------------------------

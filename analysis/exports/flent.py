@@ -13,7 +13,9 @@ import gzip
 import json
 import math
 import zlib
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -146,9 +148,9 @@ def compose(run: RunData, title: str, step_s: float = 0.2) -> dict[str, Any]:
     raw: dict[str, list[dict[str, float]]] = {}
     meta: dict[str, dict[str, Any]] = {}
     step_s, x_values, series = _grid(run, step_s)
-    for flow, suffix, unit, frame, is_held in series:
+    for flow, suffix, unit, frame in series:
         key = names[flow] if suffix == "" else f"{names[flow]}::{suffix}"
-        results[key] = _on_grid(frame, x_values, held=is_held)
+        results[key] = _on_grid(frame, x_values)
         raw[key] = [{"t": t0_s + t_s, "val": value} for t_s, value in frame.iter_rows()]
         samples = [value for value in results[key] if value is not None]
         meta[key] = {"UNITS": unit, "FLOW": flow}
@@ -217,8 +219,8 @@ def _hops(run: RunData, flow: CapturedFlow) -> list[tuple[str, str, str]]:
     return run.all_lines[0].path(flow) if run.all_lines else []
 
 
-#: Flow, suffix, unit, frame of time and value, whether a value holds until the next.
-_Series = tuple[str, str, str, pl.DataFrame, bool]
+#: Flow, suffix, unit, frame of time and value, which holds until the next.
+_Series = tuple[str, str, str, pl.DataFrame]
 
 
 def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series]]:
@@ -227,7 +229,7 @@ def _grid(run: RunData, step_s: float) -> tuple[float, list[float], list[_Series
         count = slices.count(0.0, run.window_s[1], step_s) + 1
         dense = count <= slices.MAX_DENSE
         series = [line for flow in run.flows for line in _of_flow(flow, step_s, dense)]
-        times_s = pl.concat([pl.Series("t_s", [], pl.Float64), *(frame["t_s"] for _, _, _, frame, _ in series)])
+        times_s = pl.concat([pl.Series("t_s", [], pl.Float64), *(frame["t_s"] for *_, frame in series)])
         occupied = ((times_s - _ROUNDING_S) / step_s).ceil()
         listed = slices.listed_slices(occupied.filter((occupied >= 0) & (occupied < count)), count)
         if listed.len() <= slices.MAX_DENSE:
@@ -244,25 +246,19 @@ def _of_flow(flow: CapturedFlow, step_s: float, dense: bool) -> list[_Series]:
         dense: whether every step is listed; otherwise slices are one step long.
     """
     series: list[_Series] = []
-    try:
+    with suppress(MissingCapture):
         width_s = flow.slice_s(step_s) if dense else step_s
         # A slice of several steps holds from its first step on.
         of_step = [pl.col("t_s") - width_s + step_s, pl.col("bps") / 1e6]
-        series.append((flow.name, "", "Mbits/s", flow.throughput_over_time(width_s).select(of_step), True))
+        series.append((flow.name, "", "Mbits/s", flow.throughput_over_time(width_s).select(of_step)))
         if flow.spec.kind not in datagrams():
-            series.append((flow.name, "in_order", "Mbits/s", flow.delivery_over_time(width_s).select(of_step), True))
-    except MissingCapture:
-        pass
-    try:
+            series.append((flow.name, "in_order", "Mbits/s", flow.delivery_over_time(width_s).select(of_step)))
+    with suppress(MissingCapture):
         samples = metrics.rtt_samples(flow)
-        series.append((flow.name, "tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3), True))
-    except MissingCapture:
-        pass
-    try:
+        series.append((flow.name, "tcp_rtt", "ms", samples.select("t_s", pl.col("rtt_s") * 1e3)))
+    with suppress(MissingCapture):
         windows = flow.telemetry.filter(pl.col("cwnd_segments").is_not_null())
-        series.append((flow.name, "tcp_cwnd", "", windows.select("t_s", "cwnd_segments"), True))
-    except MissingCapture:
-        pass
+        series.append((flow.name, "tcp_cwnd", "", windows.select("t_s", "cwnd_segments")))
     return series
 
 
@@ -270,17 +266,8 @@ def _of_flow(flow: CapturedFlow, step_s: float, dense: bool) -> list[_Series]:
 _ROUNDING_S = 1e-9
 
 
-def _on_grid(frame: pl.DataFrame, x_values: Sequence[float], *, held: bool) -> list[float | None]:
-    """A value for each x: the last one up to it (within the step before, unless it holds), or None."""
-    times, values = frame.get_columns()
-    grid: list[float | None] = []
-    at = 0
-    last: float | None = None
-    times_s, numbers = times.to_list(), values.to_list()
-    for x in x_values:
-        fresh = None
-        while at < len(times_s) and times_s[at] <= x + _ROUNDING_S:
-            fresh = last = numbers[at]
-            at += 1
-        grid.append(last if held else fresh)
-    return grid
+def _on_grid(frame: pl.DataFrame, x_values: Sequence[float]) -> list[float | None]:
+    """A value for each x: the last one up to it, or None."""
+    times_s, values = (column.to_list() for column in frame.get_columns())
+    before = (bisect_right(times_s, x + _ROUNDING_S) for x in x_values)
+    return [values[at - 1] if at else None for at in before]

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 
 from analysis.exports import tables
-from analysis.registry import Registry, calling
+from analysis.registry import Declared, Registry, calling
 from testbed.node_binary import PACKAGE
 
 #: What is exported: the function gets a StoredRun, a StoredCampaign (analysis/handle.py) or a path.
@@ -33,7 +33,7 @@ AnyFunction = TypeVar("AnyFunction", bound=Function)
 
 
 @dataclass(frozen=True)
-class Export:
+class Export(Declared):
     """A kind of export."""
 
     name: str
@@ -43,11 +43,6 @@ class Export:
     #: Name of the file without a request for another: `{name}` is the campaign's, the run's id, or the file's.
     file: str
     function: Function
-
-    @property
-    def module(self) -> str:
-        """Of its function."""
-        return self.function.__module__
 
     def write(self, subject: object, target: Target) -> Sequence[str]:
         """Writes the export. Returns lines to print.

@@ -51,8 +51,7 @@ def wide(campaign: StoredCampaign) -> pl.DataFrame:
 
 def _headline_first(campaign: StoredCampaign, named: pl.DataFrame) -> list[str]:
     """The columns of metrics, what the campaign asks about first."""
-    columns = list(dict.fromkeys(named["column"]))
     asked = campaign.question
     first = [quantity[:2] for quantity in (asked.quantity, asked.beside) if quantity] if asked else []
     of_column = dict(zip(named["column"], zip(named["metric"], named["subject"], strict=True), strict=True))
-    return sorted(columns, key=lambda name: first.index(of_column[name]) if of_column[name] in first else len(first))
+    return sorted(of_column, key=lambda name: first.index(of_column[name]) if of_column[name] in first else len(first))

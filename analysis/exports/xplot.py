@@ -57,11 +57,8 @@ def write(flow: CapturedFlow, folder: Path) -> list[Path]:
 def _of_stream(flow: CapturedFlow, stream: int) -> pl.DataFrame:
     rows = flow.at_sender.filter(pl.col("stream") == stream)
     # Microseconds since the epoch, as captures and tcptrace have them.
-    return rows.with_columns(pl.format("{}.{}", pl.col("time_ns") // 10**9, _digits()).alias("at"))
-
-
-def _digits() -> pl.Expr:
-    return (pl.col("time_ns") % 10**9 // 1000).cast(pl.String).str.zfill(6)
+    digits = (pl.col("time_ns") % 10**9 // 1000).cast(pl.String).str.zfill(6)
+    return rows.with_columns(pl.format("{}.{}", pl.col("time_ns") // 10**9, digits).alias("at"))
 
 
 def _head(flow: CapturedFlow, stream: int, kind: str, y: str) -> Iterator[str]:

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import polars as pl
 
 from analysis.errors import AnalysisError, unknown
-from analysis.figures.means import INTERVALS, MOST_GROUPS, MOST_SERIES, Group, Mean, Means, number_of, quantities
+from analysis.figures.means import (
+    MOST_GROUPS,
+    MOST_SERIES,
+    Group,
+    Mean,
+    Means,
+    number_of,
+    ordered,
+    place_label,
+    quantities,
+)
 from analysis.figures.model import Axis, Figure, Series, axis_scale, style_of
 from analysis.metrics import METRICS, title_of
 from analysis.metrics.registry import estimate
@@ -77,12 +86,7 @@ def of_points(
         if any(parameters.get(name) != value for name, value in fixed.items()):
             continue
         x = parameters.get(x_field, "")
-        others = [
-            f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value
-            for name, value in parameters.items()
-            if name != x_field and name not in fixed
-        ]
-        label = ", ".join(others)
+        label = place_label({name: parameters[name] for name in parameters if name not in (x_field, *fixed)})
         places[x] = None
         keys[tuple(sorted(parameters.items()))] = (label, x)
         group = groups.setdefault(label, Group(label))
@@ -97,16 +101,14 @@ def of_points(
             here = dict(parameters_) | {name.rpartition(".")[2]: value for name, value in parameters_}
             if published_value.cell and all(here.get(axis) == wanted for axis, wanted in published_value.cell.items()):
                 groups[label].published.append((x, published_value.value))
-    known, ordered, kept = quantities(list(places)), list(places), list(groups.values())
-    if known is not None:
-        ordered = [place for _, place in sorted(zip(known[1], ordered, strict=True))]
+    known, kept = quantities(list(places)), list(groups.values())
     return Means(
         title=title,
         metric=metric,
         subject=subject,
         unit=unit,
         x_field=x_field,
-        places=ordered,
+        places=ordered(list(places)),
         sizes=None if known is None else sorted(known[1]),
         kind=known[0] if known else "",
         groups=kept[:MOST_SERIES],
@@ -159,7 +161,8 @@ def bars(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), interva
     groups: dict[str, Group] = {}
     for row in rows.to_dicts():
         label = str(row[colour]) if colour else row["subject"] if len(shown) > 1 else ""
-        groups.setdefault(label, Group(label)).means.append(_mean_of(row, _short_name(row, along), interval))
+        group = groups.setdefault(label, Group(label))
+        group.means.append(Mean(_short_name(row, along), estimate(metric, row["unit"], row["values"])))
     places = list(dict.fromkeys(mean.place for group in groups.values() for mean in group.means))
     means = Means(
         _title(metric, shown),
@@ -203,7 +206,7 @@ def sweep(
         apart = row["subject"] if len(shown) > 1 else ""
         label = ", ".join(part for part in (name, apart) if part)
         group = groups.setdefault((name, row["subject"]), Group(label))
-        group.means.append(_mean_of(row, str(row[axis]), interval))
+        group.means.append(Mean(str(row[axis]), estimate(metric, row["unit"], row["values"])))
     means = Means(
         _title(metric, shown),
         metric,
@@ -282,12 +285,6 @@ def cdf_of_runs(table: pl.DataFrame, metric: str, subjects: Sequence[str] = (), 
         curves.setdefault(", ".join([_point_name(row, names), *apart]), []).append(row["value"])
     drawn = dict(list(curves.items())[:MOST_SERIES])
     return _with_note(cdf(drawn, _title(metric, shown), rows["unit"][0]), len(curves) - MOST_SERIES, "curves")
-
-
-def _mean_of(row: Mapping[str, Any], place: str, interval: str) -> Mean:
-    if interval not in INTERVALS:
-        raise unknown("kind of error bar", interval, INTERVALS)
-    return Mean(place, estimate(row["metric"], row["unit"], row["values"]), interval)
 
 
 def _chosen(table: pl.DataFrame, metric: str, subjects: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:

@@ -15,7 +15,7 @@ from itertools import product
 import polars as pl
 
 from analysis.figures.cells import Levels, Sample, ViewCell, boxes_of, single_runs
-from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, quantities
+from analysis.figures.means import MOST_GROUPS, MOST_SERIES, Group, Mean, Means, ordered, place_label, quantities, short
 from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, fitted, style_of
 from analysis.metrics.registry import estimate
 from analysis.results import Quantity
@@ -36,6 +36,8 @@ KINDS = {
 SLOTS = {"x": "x axis", "colour": "colour", "row": "rows of panels", "column": "columns of panels"}
 #: More panels, and values of a field that makes them, are not drawn; nor more runs one by one in a view.
 MOST_PANELS, MOST_FACETS, MOST_DOTS = 24, 6, 5000
+#: Columns of points that are runs.
+OF_RUNS = {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String}
 
 
 @dataclass(frozen=True)
@@ -191,8 +193,8 @@ class _Maker:
             for place in panel_places[:MOST_PANELS]
         ]
         # One scale for all panels.
-        scale = self._scale([sample for _, some in kept for sample in some])
-        draw = self._drawer(scale, [sample for _, some in kept for sample in some])
+        drawn = [cell for _, some in kept for cell in some]
+        draw = self._drawer(self._scale(drawn), drawn)
         return [Panel(place_label(place), draw(some), some) for place, some in kept]
 
     def effects(self) -> list[Panel]:
@@ -211,12 +213,9 @@ class _Maker:
         """The panels with the axes that the layout wants logarithmic, where these show quantities."""
         drawn = []
         for panel in panels:
-            axes = {"x": panel.figure.x, "y": panel.figure.y}
             x, y = (
-                replace(axis, log=name in self.layout.log and not axis.ticks and axis.range is None)
-                if name in self.layout.log
-                else axis
-                for name, axis in axes.items()
+                replace(axis, log=not axis.ticks and axis.range is None) if name in self.layout.log else axis
+                for name, axis in (("x", panel.figure.x), ("y", panel.figure.y))
             )
             drawn.append(replace(panel, figure=replace(panel.figure, x=x, y=y)))
         hidden = sum(sample.value <= 0 for sample in self.samples) if "y" in self.layout.log else 0
@@ -337,17 +336,12 @@ class _Maker:
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
             drawn = [(cell, sample) for cell in cells if cell.place.get(by, "") == value for sample in cell.samples]
             drawn.sort(key=lambda pair: pair[1].value)
-            frame = pl.DataFrame(
-                {
-                    "x": [sample.value / scale[0] for _, sample in [*drawn[:1], *drawn]],
-                    "y": [0.0, *((at + 1) / len(drawn) for at in range(len(drawn)))] if drawn else [],
-                    "cell": [cell.number for cell, _ in [*drawn[:1], *drawn]],
-                    "run": [sample.run_id for _, sample in [*drawn[:1], *drawn]],
-                },
-                {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
-            )
+            rows: list[Row] = [
+                {"x": sample.value / scale[0], "y": at / len(drawn), "cell": cell.number, "run": sample.run_id}
+                for at, (cell, sample) in enumerate([*drawn[:1], *drawn])
+            ]
             name, look = place_label({by: value}) if by else "all runs", style_of(number)
-            series.append(Series(name, "steps", frame, look.colour, dash=look.dash))
+            series.append(Series(name, "steps", pl.DataFrame(rows, OF_RUNS), look.colour, dash=look.dash))
         x = Axis(self.title, scale[1], zero=False)
         return Figure(x, Axis("share of runs", range=(0.0, 1.02)), tuple(series), empty="no valid run yet")
 
@@ -359,16 +353,17 @@ class _Maker:
         series = []
         for number, value in enumerate(self.axes.get(by, [""])[:MOST_SERIES]):
             drawn = [(cell, sample) for cell in cells if cell.place.get(by, "") == value for sample in cell.samples]
-            frame = pl.DataFrame(
+            rows: list[Row] = [
                 {
-                    "x": [across.values[sample.run_id] / across_scale[0] for _, sample in drawn],
-                    "y": [sample.value / scale[0] for _, sample in drawn],
-                    "cell": [cell.number for cell, _ in drawn],
-                    "run": [sample.run_id for _, sample in drawn],
-                },
-                {"x": pl.Float64, "y": pl.Float64, "cell": pl.Int64, "run": pl.String},
-            )
+                    "x": across.values[sample.run_id] / across_scale[0],
+                    "y": sample.value / scale[0],
+                    "cell": cell.number,
+                    "run": sample.run_id,
+                }
+                for cell, sample in drawn
+            ]
             name, look = place_label({by: value}) if by else "", style_of(number)
+            frame = pl.DataFrame(rows, OF_RUNS)
             series.append(Series(name, "points", frame, look.colour, look.marker, 7.0, hollow=True))
         x = Axis(across.title, across_scale[1])
         return Figure(x, Axis(self.title, scale[1]), tuple(series), empty="no run has both metrics")
@@ -413,24 +408,6 @@ def pooled(samples: Sequence[Sample]) -> tuple[list[float], int]:
     keys = [key for key in next(iter(by_point.values())) if all(key in values for values in by_point.values())]
     means = [math.fsum(values[key].value for values in by_point.values()) / len(by_point) for key in sorted(keys)]
     return means, len(by_point)
-
-
-def short(name: str) -> str:
-    """A field for people: "reverse.rate"."""
-    return name.replace("network.", "")
-
-
-def place_label(place: Mapping[str, str]) -> str:
-    """Values of fields: "droptail, rate 9.6 kbit/s"."""
-    return ", ".join(
-        f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value for name, value in place.items()
-    )
-
-
-def ordered(values: Sequence[str]) -> list[str]:
-    """Quantities by size; names as the sweep has them."""
-    known = quantities(list(values))
-    return list(values) if known is None else [text for _, text in sorted(zip(known[1], values, strict=True))]
 
 
 def _with_shared_axes(panels: Sequence[Panel], kind: str) -> list[Panel]:

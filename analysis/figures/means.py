@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
+from analysis.errors import unknown
 from analysis.estimates import Estimate
 from analysis.figures.model import COLOURS, Axis, Figure, Row, Series, axis_scale, csv_text, frame_of, style_of
 from analysis.statistics import sd
@@ -36,8 +37,6 @@ class Mean:
     #: The value of the x field, as the campaign file writes it.
     place: str
     estimate: Estimate
-    #: A key of INTERVALS.
-    interval: str = "confidence"
     #: Points that each value of the estimate is pooled over.
     points: int = 1
     #: The number of its cell in an explorer.
@@ -53,11 +52,6 @@ class Mean:
         """The mean of the runs."""
         return self.estimate.mean
 
-    @property
-    def ends(self) -> tuple[float, float] | tuple[None, None]:
-        """Both ends of the error bar."""
-        return ends_of(self.estimate, self.interval)
-
 
 def ends_of(estimate: Estimate, interval: str) -> tuple[float, float] | tuple[None, None]:
     """Both ends of an error bar.
@@ -65,7 +59,12 @@ def ends_of(estimate: Estimate, interval: str) -> tuple[float, float] | tuple[No
     Args:
         estimate: the mean.
         interval: a key of INTERVALS.
+
+    Raises:
+        AnalysisError: it is none.
     """
+    if interval not in INTERVALS:
+        raise unknown("kind of error bar", interval, INTERVALS)
     if interval == "confidence":
         return estimate.ends
     deviation = sd(estimate.values)
@@ -112,6 +111,7 @@ class Means:
     undrawn: list[Group] = field(default_factory=list)
     #: Place to colour, where every bar has its own.
     colours: Mapping[str, str] = field(default_factory=dict)
+    #: What error bars show: a key of INTERVALS.
     interval: str = "confidence"
     #: Size and name of the y axis' unit, where several figures share it.
     scale: tuple[float, str] | None = None
@@ -178,13 +178,13 @@ class Means:
         ticks = tuple((value, f"{value:.10g}") for value in places.values()) if len(places) <= MOST_TICKS else ()
         series: list[Series] = []
         for number, group in enumerate(self.groups):
-            rows = sorted((_row(mean, places[mean.place], size) for mean in group.means), key=lambda row: row["x"])
+            rows = sorted((self._row(mean, places[mean.place], size) for mean in group.means), key=lambda row: row["x"])
             look = style_of(number)
             points = _frame(rows)
             series += [Series(group.label, "line", points, look.colour, look.marker, dash=look.dash)]
             series += dots(((places[mean.place], mean.estimate) for mean in group.means), size, look.colour)
             series += _published(group, places, size, look.colour)
-        x = Axis(self.x_field.replace("network.", ""), x_unit, log=log, ticks=ticks)
+        x = Axis(short(self.x_field), x_unit, log=log, ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
 
     def over_names(self) -> Figure:
@@ -199,7 +199,7 @@ class Means:
             for mean in group.means:
                 if mean.place in places:
                     colour = self.colours.get(mean.place, COLOURS[number % len(COLOURS)])
-                    by_colour.setdefault(colour, []).append(_row(mean, places[mean.place] + shift, size))
+                    by_colour.setdefault(colour, []).append(self._row(mean, places[mean.place] + shift, size))
             series += [
                 # After the last colour they begin again, hatched.
                 Series(
@@ -215,8 +215,14 @@ class Means:
             points = ((places[mean.place] + shift, mean.estimate) for mean in group.means if mean.place in places)
             series += [*dots(points, size, "ink"), *_published(group, places, size, "ink", shift)]
         ticks = tuple((at, place or "all runs") for place, at in places.items())
-        x = Axis(self.x_field.replace("network.", ""), ticks=ticks)
+        x = Axis(short(self.x_field), ticks=ticks)
         return Figure(x, y, tuple(series), notes=self.notes(), empty="no valid run yet")
+
+    def _row(self, mean: Mean, x: float, size: float) -> Row:
+        """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
+        low, high = (None if end is None else end / size for end in ends_of(mean.estimate, self.interval))
+        y = None if mean.estimate.form == "groups" else mean.mean / size
+        return {"x": x, "y": y, "n": mean.runs, "low": low, "high": high, "cell": mean.cell}
 
     def notes(self) -> tuple[str, ...]:
         """What is drawn: means of how many runs, and what their error bars are."""
@@ -271,25 +277,37 @@ def quantities(values: Sequence[str]) -> tuple[str, list[float]] | None:
     return next(iter(kinds), ""), [size for size, _ in numbers]
 
 
+def short(name: str) -> str:
+    """A field for people: "reverse.rate"."""
+    return name.replace("network.", "")
+
+
+def ordered(values: Sequence[str]) -> list[str]:
+    """Quantities by size; names as the sweep has them."""
+    known = quantities(values)
+    return list(values) if known is None else [text for _, text in sorted(zip(known[1], values, strict=True))]
+
+
+def place_label(place: Mapping[str, str]) -> str:
+    """Values of fields: "droptail, rate 9.6 kbit/s"."""
+    return ", ".join(
+        f"{name.rpartition('.')[2]} {value}" if value[:1].isdigit() else value for name, value in place.items()
+    )
+
+
 def _kind_of(field: str, kind: str) -> str:
     """The unit kind of a field; bare numbers have that of the SI unit in its name, as in `c_d_bps`."""
     return next((of for end, of in SUFFIXES.items() if field.endswith(end)), kind) if kind == "number" else kind
 
 
 def _axis_of(means: Means) -> tuple[float, Axis]:
-    drawn = [mean for group in means.groups for mean in group.means]
-    highs = [value for mean in drawn for value in (*mean.estimate.values, mean.ends[1]) if value is not None]
-    size, unit = means.scale or axis_scale(
-        [*highs, *(value for group in means.groups for _, value in group.published)], means.unit
-    )
+    values = [value for group in means.groups for _, value in group.published]
+    for group in means.groups:
+        for mean in group.means:
+            _, high = ends_of(mean.estimate, means.interval)
+            values += [*mean.estimate.values, *([] if high is None else [high])]
+    size, unit = means.scale or axis_scale(values, means.unit)
     return size, Axis(means.title, unit)
-
-
-def _row(mean: Mean, x: float, size: float) -> Row:
-    """A point of a series. Two groups have no mean that stands for them: their values are drawn."""
-    low, high = (None if value is None else value / size for value in mean.ends)
-    y = None if mean.estimate.form == "groups" else mean.mean / size
-    return {"x": x, "y": y, "n": mean.runs, "low": low, "high": high, "cell": mean.cell}
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:

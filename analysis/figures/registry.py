@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from analysis.errors import AnalysisError, unknown
 from analysis.figures.model import Figure, Series
-from analysis.registry import Registry, calling
+from analysis.registry import Declared, Registry, calling
 from analysis.routes import direction_name
 from analysis.runs import RunView, Unmeasured
 from testbed.node_binary import PACKAGE
@@ -74,18 +74,13 @@ Function = TypeVar("Function", bound=Callable[..., Figure])
 
 
 @dataclass(frozen=True)
-class Kind(Generic[Function]):
+class Kind(Declared, Generic[Function]):
     """A kind of figure."""
 
     name: str
     #: For lists and help.
     summary: str
     function: Function
-
-    @property
-    def module(self) -> str:
-        """Of its function."""
-        return self.function.__module__
 
 
 @dataclass(frozen=True)

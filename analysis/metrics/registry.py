@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar
 import polars as pl
 
 from analysis.estimates import AT_LEAST_0, SHARE, Bounds, Estimate
-from analysis.registry import Registry, calling, plugin_of
+from analysis.registry import Declared, Registry, calling, plugin_of
 from analysis.results import MetricValue, is_output
 from analysis.runs import RunView, Unmeasured
 from testbed.node_binary import PACKAGE
@@ -22,7 +22,7 @@ Better = Literal["more", "less"]
 
 
 @dataclass(frozen=True)
-class Metric:
+class Metric(Declared):
     """A metric's declaration."""
 
     #: The function's name.
@@ -51,11 +51,6 @@ class Metric:
     def per(self) -> str:
         """What it is of: "flow", "run", "line" (a direction of a link) or "link"."""
         return str(self.subject.kind)
-
-    @property
-    def module(self) -> str:
-        """Of its function."""
-        return self.function.__module__
 
     @property
     def definition(self) -> str:

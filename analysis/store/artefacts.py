@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from analysis.store.database import StoreError
 from testbed.local_folders import ScratchFolder, sweep
 
 #: Bytes of a failed attempt that remote storage keeps. Its captures are not compressed.
@@ -33,8 +34,8 @@ ANSWER_S, SLOWEST_BYTES_PER_S = 120.0, 50_000.0
 T = TypeVar("T")
 
 
-class ArtefactError(Exception):
-    """The storage cannot be used; the message is a sentence."""
+class ArtefactError(StoreError):
+    """The storage of runs' files cannot be used."""
 
 
 class Artefacts(Protocol):

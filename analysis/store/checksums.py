@@ -170,7 +170,7 @@ def seal_all(connection: sa.Connection) -> None:
         _seal_rows(connection, replaced, OF_REPLACED, batch)
     for batch in batched(list(connection.scalars(sa.select(run.c.id)))):
         metrics = _seal_rows(connection, metric, OF_METRIC, batch)
-        files = _sums(connection.execute(sa.select(*OF_FILE).where(file.c.run_id.in_(batch))))
+        files = sums(connection.execute(sa.select(*OF_FILE).where(file.c.run_id.in_(batch))))
         for row in connection.execute(sa.select(run).where(run.c.id.in_(batch))).mappings().all():
             written = {
                 "metrics_sum": metrics.get(row["id"], 0),
@@ -192,12 +192,12 @@ def _seal_rows(
         statement = sa.update(table).where(*(key == sa.bindparam(f"of_{key.name}") for key in keys))
         some = [{"sum": of(*row.values()), **{f"of_{key.name}": row[key.name] for key in keys}} for row in rows]
         connection.execute(statement.values(checksum=sa.bindparam("sum")), some)
-    return _sums(tuple(row.values()) for row in rows)
+    return sums(tuple(row.values()) for row in rows)
 
 
-def _sums(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
+def sums(rows: Iterable[Sequence[Any]]) -> dict[str, int]:
     """The sum of the checksums of rows by run, whose id is the first column."""
-    sums: dict[str, int] = {}
+    by_run: dict[str, int] = {}
     for row in rows:
-        sums[row[0]] = sums.get(row[0], 0) + of(*row)
-    return sums
+        by_run[row[0]] = by_run.get(row[0], 0) + of(*row)
+    return by_run

@@ -73,28 +73,25 @@ class Claims:
 
     def release(self) -> None:
         """Gives up all claims, and removes those that have lapsed."""
-        now = self._now()
-        lapsed = ~claim.c.seen.between(now - LAPSES_AFTER_S, now + LAPSES_AFTER_S)
         with self._store.writing() as connection:
-            connection.execute(sa.delete(claim).where(sa.or_(claim.c.owner == self._owner, lapsed)))
+            connection.execute(sa.delete(claim).where(sa.or_(claim.c.owner == self._owner, ~self._is_kept())))
 
     def _delete(self, connection: sa.Connection, run_ids: Sequence[str], *conditions: sa.ColumnElement[bool]) -> None:
         for some in batched(run_ids):
             connection.execute(sa.delete(claim).where(claim.c.run_id.in_(some), *conditions))
 
     def _held(self, connection: sa.Connection, run_ids: Sequence[str]) -> set[str]:
-        now = self._now()
+        of_others = sa.select(claim.c.run_id, claim.c.owner).where(claim.c.owner != self._owner, self._is_kept())
         rows = [
             row
             for some in batched(list(run_ids))
-            for row in connection.execute(
-                sa.select(claim.c.run_id, claim.c.owner).where(
-                    claim.c.run_id.in_(some),
-                    claim.c.owner != self._owner,
-                    # A clock that was set back leaves times in the future.
-                    claim.c.seen.between(now - LAPSES_AFTER_S, now + LAPSES_AFTER_S),
-                )
-            )
+            for row in connection.execute(of_others.where(claim.c.run_id.in_(some)))
         ]
         ended = {owner: self._store.has_ended(owner) for owner in {row.owner for row in rows}}
         return {row.run_id for row in rows if not ended[row.owner]}
+
+    def _is_kept(self) -> sa.ColumnElement[bool]:
+        """Whether a claim has not lapsed."""
+        # A clock that was set back leaves times in the future.
+        now = self._now()
+        return claim.c.seen.between(now - LAPSES_AFTER_S, now + LAPSES_AFTER_S)

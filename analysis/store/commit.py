@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import shutil
 import time
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from analysis.results import MetricValue
-from analysis.store import checksums
+from analysis.store import checksums, damage
 from analysis.store.artefacts import ArtefactError, Artefacts
 from analysis.store.database import Database, StoreError, Value
 from analysis.store.documents import Documents
@@ -38,21 +37,6 @@ class PendingRun:
     measured_again: float | None = None
 
 
-def commit_run(database: Database, artefacts: Artefacts, pending: PendingRun, replaces: bool = False) -> bool:
-    """Stores a run: files first, then one transaction. It is not visible before; a crash leaves nothing visible.
-
-    An invalid run is kept until a valid one with the same id replaces it. It never replaces a valid one. A valid run
-    replaces a valid one only with `replaces`. A run that was measured again replaces only the result that was measured.
-
-    Returns:
-        Whether the run is in the store now.
-
-    Raises:
-        StoreError: the files cannot be stored. The store is unchanged.
-    """
-    return commit_runs(database, artefacts, [pending], replaces)[0]
-
-
 def commit_runs(
     database: Database,
     artefacts: Artefacts,
@@ -60,14 +44,24 @@ def commit_runs(
     replaces: bool = False,
     also: Callable[[sa.Connection], None] = lambda connection: None,
 ) -> list[bool]:
-    """Stores runs as `commit_run` does, all of them or none.
+    """Stores runs, all of them or none: files first, then one transaction. They are not visible before; a crash leaves
+    nothing visible.
+
+    An invalid run is kept until a valid one with the same id replaces it. It never replaces a valid one. A run that was
+    measured again replaces only the result that was measured.
 
     Args:
         database: of the store.
         artefacts: of the store.
         pending_runs: the runs.
-        replaces: as for `commit_run`.
+        replaces: whether a valid run replaces a valid one.
         also: further writes at the end of the transaction.
+
+    Returns:
+        Whether each run is in the store now.
+
+    Raises:
+        StoreError: the files cannot be stored. The store is unchanged.
     """
     prepared = [(pending, _rows(pending)) for pending in pending_runs]
     #: Of each committed run: its version, and the stale versions of its files.
@@ -97,10 +91,7 @@ def commit_runs(
         artefacts.discard(run_id, stale)
     for pending in pending_runs:
         if pending.run_id in moved and not pending.problems:
-            try:
-                artefacts.remove_failed(pending.run_id)
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+            artefacts.remove_failed(pending.run_id)
     return [pending.run_id in moved for pending in pending_runs]
 
 
@@ -211,6 +202,4 @@ def note_attempt(
 
 def _described(path: Path, folder: Path) -> tuple[str, int, str]:
     """A file's path below the run's folder, its bytes and its SHA-256."""
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return str(path.relative_to(folder)), path.stat().st_size, digest
+    return str(path.relative_to(folder)), path.stat().st_size, damage.digest(path)

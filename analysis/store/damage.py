@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from pathlib import Path
 
 from analysis.store.rows import FileRow
 
 
-def absent(folder: Path, sizes: Mapping[str, int]) -> str | None:
-    """The first file of a run that is missing or has another size, as a clause; None: all are there.
-
-    Args:
-        folder: of the run.
-        sizes: bytes by path, as the store has them.
-    """
-    for name, size in sizes.items():
-        try:
-            actual = (folder / name).stat().st_size
-        except OSError as error:
-            return f"{name} is missing ({error.strerror})"
-        if actual != size:
-            return f"{name} has {actual} bytes, but had {size} when the run was stored"
-    return None
-
-
 def differing(folder: Path, files: Iterable[FileRow]) -> list[str]:
     """Clauses on the files of a run that are missing or differ from their checksums."""
-    return [reason for file in files if (reason := _difference(folder, file, _digest))]
+    return [reason for file in files if (reason := _difference(folder, file, digest))]
 
 
 def first_difference(folder: Path, files: Iterable[FileRow]) -> str | None:
@@ -44,11 +27,15 @@ def first_difference(folder: Path, files: Iterable[FileRow]) -> str | None:
     return None
 
 
-def _difference(folder: Path, file: FileRow, digest: Callable[[Path], str] | None) -> str | None:
-    if (reason := absent(folder, {file.path: file.bytes})) is not None:
-        return reason
+def _difference(folder: Path, file: FileRow, digest_of: Callable[[Path], str] | None) -> str | None:
     try:
-        if digest is not None and digest(folder / file.path) != file.sha256:
+        actual = (folder / file.path).stat().st_size
+    except OSError as error:
+        return f"{file.path} is missing ({error.strerror})"
+    if actual != file.bytes:
+        return f"{file.path} has {actual} bytes, but had {file.bytes} when the run was stored"
+    try:
+        if digest_of is not None and digest_of(folder / file.path) != file.sha256:
             return f"{file.path} differs from its checksum"
     except OSError as error:
         # A sector of the disk, say. One file must not end a look at all runs.
@@ -56,7 +43,8 @@ def _difference(folder: Path, file: FileRow, digest: Callable[[Path], str] | Non
     return None
 
 
-def _digest(path: Path) -> str:
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
@@ -68,4 +56,4 @@ def _digest_kept(path: Path) -> str:
 
 @lru_cache(maxsize=10_000)
 def _digest_of(path: Path, *_state: int) -> str:
-    return _digest(path)
+    return digest(path)

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 Row = TypeVar("Row")
 Item = TypeVar("Item")
@@ -210,6 +211,13 @@ class Database:
         )
         query = sa.select(*table_of_rows.render_derived(with_types=True).c)
         connection.execute(sa.insert(table).from_select([column.name for column in columns], query))
+
+    def upsert(self, connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Inserts rows that have values for the same columns, or changes the rows that have their primary keys."""
+        statement = (postgresql if self.is_postgresql else sqlite).insert(table)
+        keys = [column.name for column in table.primary_key]
+        changed = {name: statement.excluded[name] for name in rows[0] if name not in keys}
+        connection.execute(statement.on_conflict_do_update(index_elements=keys, set_=changed), rows)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

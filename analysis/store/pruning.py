@@ -12,8 +12,8 @@ from typing import Literal
 import sqlalchemy as sa
 
 from analysis.store import checksums
-from analysis.store.artefacts import ArtefactError, Artefacts
-from analysis.store.database import Database, StoreError, batched
+from analysis.store.artefacts import Artefacts
+from analysis.store.database import Database, batched
 from analysis.store.removal import Removal
 from analysis.store.rows import ScreenedRow
 from analysis.store.schema import campaign, claim, file, membership, note, run, screened
@@ -74,10 +74,7 @@ def drop_files(
                 connection.execute(sa.delete(file).where(file.c.run_id.in_(still), *_of(what)))
                 _seal_files(connection, sorted(still))
         for run_id in sorted(still):
-            try:
-                artefacts.remove(run_id, CAPTURES if what == "captures" else "")
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+            artefacts.remove(run_id, CAPTURES if what == "captures" else "")
         show(start + len(some))
 
 
@@ -100,16 +97,13 @@ def _of(what: Files) -> list[sa.ColumnElement[bool]]:
 
 def _seal_files(connection: sa.Connection, run_ids: Sequence[str]) -> None:
     """Writes the checksums of runs whose list of files has changed, but not of a damaged run: it would hide that."""
-    sums: dict[str, int] = dict.fromkeys(run_ids, 0)
-    for row in connection.execute(sa.select(*checksums.OF_FILE).where(file.c.run_id.in_(run_ids))):
-        sums[row[0]] += checksums.of(*row)
+    sums = checksums.sums(connection.execute(sa.select(*checksums.OF_FILE).where(file.c.run_id.in_(run_ids))))
     query = sa.select(run.c.id, *checksums.OF_RUN, run.c.checksum).where(run.c.id.in_(run_ids))
     for run_id, *values, checksum in connection.execute(query).all():
-        if checksums.of_run(run_id, values) != checksum:
-            continue
-        changed = [*values[:-1], sums[run_id]]
-        written = {"files_sum": sums[run_id], "checksum": checksums.of_run(run_id, changed)}
-        connection.execute(sa.update(run).where(run.c.id == run_id).values(written))
+        if checksums.of_run(run_id, values) == checksum:
+            files_sum = sums.get(run_id, 0)
+            written = {"files_sum": files_sum, "checksum": checksums.of_run(run_id, [*values[:-1], files_sum])}
+            connection.execute(sa.update(run).where(run.c.id == run_id).values(written))
 
 
 # References --------------------------------------------------------------------------------------------------

@@ -160,13 +160,6 @@ class Queries:
         kept.update({("heads", id_): heads for id_, heads in new.items()})
         return {id_: kept["heads", id_] for id_ in campaign_ids}
 
-    def _once(self, key: tuple[str, str], read: Callable[[], list[T]]) -> list[T]:
-        """What is read once in a snapshot; a list of the caller's own."""
-        kept = self._database.kept
-        if key not in kept:
-            kept[key] = read()
-        return list(kept[key])
-
     def _members(self, campaign_ids: Sequence[str], *conditions: sa.ColumnElement[bool]) -> Iterator[tuple[str, Head]]:
         """Members of campaigns, each with the campaign's id; a campaign's are in order."""
         for some in batched(campaign_ids):
@@ -373,15 +366,15 @@ class Queries:
     @_of_one_moment
     def kinds(self, campaign_id: str) -> list[Quantity]:
         """Quantities that a campaign's valid runs have values of. A run of each point speaks for the others."""
-        return self._once(("kinds", campaign_id), lambda: self._kinds(self.heads(campaign_id)))
-
-    def _kinds(self, heads: Iterable[Head]) -> list[Quantity]:
-        speakers: dict[int, Head] = {}
-        for head in heads:
-            if head.state == "valid":
-                speakers.setdefault(head.point, head)
-        rows = self._metric_tuples(speakers.values())
-        return sorted({Quantity(name, subject, unit) for _, name, subject, _, unit in rows})
+        kept, key = self._database.kept, ("kinds", campaign_id)
+        if key not in kept:
+            speakers: dict[int, Head] = {}
+            for head in self.heads(campaign_id):
+                if head.state == "valid":
+                    speakers.setdefault(head.point, head)
+            rows = self._metric_tuples(speakers.values())
+            kept[key] = sorted({Quantity(name, subject, unit) for _, name, subject, _, unit in rows})
+        return list(kept[key])
 
     @_of_one_moment
     def table(

@@ -16,8 +16,8 @@ import sqlalchemy as sa
 
 from analysis.errors import AnalysisError
 from analysis.store import checksums
-from analysis.store.artefacts import ArtefactError, Artefacts
-from analysis.store.database import Database, StoreError
+from analysis.store.artefacts import Artefacts
+from analysis.store.database import Database
 from analysis.store.schema import (
     aside,
     attempt,
@@ -165,11 +165,8 @@ def _purge_run(database: Database, artefacts: Artefacts, campaign_id: str, run_i
         )
         if not _is_deleted(connection, campaign_id) or connection.execute(others).first() is not None:
             return
-        try:
-            artefacts.remove(run_id)
-            artefacts.remove_failed(run_id)
-        except ArtefactError as error:
-            raise StoreError(str(error)) from error
+        artefacts.remove(run_id)
+        artefacts.remove_failed(run_id)
         for table in (metric, file, attempt, replaced, claim, note):
             connection.execute(sa.delete(table).where(table.c.run_id == run_id))
         connection.execute(sa.delete(run).where(run.c.id == run_id))

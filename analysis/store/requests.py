@@ -115,13 +115,9 @@ def waiting(store: Store) -> int:
 
 def show_runner(store: Store, runner_id: str, started: float, lacks: Sequence[str]) -> None:
     """Creates or updates a runner's row."""
-    now = store.now()
+    row = {"id": runner_id, "started": started, "seen": store.now(), "lacks": list(lacks)}
     with store.writing() as connection:
-        updated = connection.execute(
-            sa.update(runner).where(runner.c.id == runner_id).values(seen=now, lacks=list(lacks))
-        )
-        if not updated.rowcount:
-            connection.execute(sa.insert(runner).values(id=runner_id, started=started, seen=now, lacks=list(lacks)))
+        store.database.upsert(connection, runner, [row])
 
 
 def remove_runner(store: Store, runner_id: str) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.results import Quantity
 from analysis.store import checksums
@@ -42,10 +41,7 @@ def keep(store: Store, runs: Iterable[Screened]) -> None:
     if not rows:
         return
     with store.writing() as connection:
-        insert = (postgresql if connection.dialect.name == "postgresql" else sqlite).insert(screened)
-        kept = {name: insert.excluded[name] for name in ("metrics", "problems", "checksum")}
-        statement = insert.on_conflict_do_update(index_elements=["run_id"], set_=kept)
-        connection.execute(statement, rows)
+        store.database.upsert(connection, screened, rows)
 
 
 def _merged(before: Screened | None, now: Screened) -> Screened:

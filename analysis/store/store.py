@@ -20,12 +20,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
 
 from analysis.errors import REPEAT
 from analysis.store import checksums, damage, pruning, removal
-from analysis.store.artefacts import BEFORE, REASON, ArtefactError
-from analysis.store.commit import PendingRun, commit_run, commit_runs, note_attempt
+from analysis.store.artefacts import BEFORE, REASON
+from analysis.store.commit import PendingRun, commit_runs, note_attempt
 from analysis.store.database import Database, StoreError, StorePlaceError, Value, batched
 from analysis.store.location import Location, folder_of, is_url, open_folder, open_postgresql
 from analysis.store.queries import MEMBER, Queries
@@ -150,10 +149,7 @@ class Store(Queries):
             checksums.seal_campaign(connection, new.id)
 
     def _enter(self, connection: sa.Connection, new: NewCampaign, **fields: Any) -> None:
-        row = {**vars(new), "progress": {}, "checksum": 0, **fields}
-        statement = (postgresql if self._database.is_postgresql else sqlite).insert(campaign).values(row)
-        kept = {key: statement.excluded[key] for key in row if key != "id"}
-        connection.execute(statement.on_conflict_do_update(index_elements=["id"], set_=kept))
+        self._database.upsert(connection, campaign, [{**vars(new), "progress": {}, "checksum": 0, **fields}])
 
     def set_progress(self, campaign_id: str, progress: ProgressRow) -> None:
         """Records the progress of a running campaign."""
@@ -279,21 +275,12 @@ class Store(Queries):
         return not self._database.is_postgresql and not self._staging.is_alive(owner)
 
     def commit_run(self, pending: PendingRun, replaces: bool = False) -> bool:
-        """Stores a run. It is visible only once it is complete; a crash leaves nothing visible.
-
-        An invalid run is kept until a valid one with the same id replaces it; it never replaces a valid one.
-
-        Args:
-            pending: the run; its folder moves into the store.
-            replaces: a valid run replaces a valid one.
-
-        Returns:
-            Whether the run is in the store now.
+        """Stores a run (commit.commit_runs), whose folder moves into the store. Returns whether it is there now.
 
         Raises:
             StoreError: the files cannot be stored.
         """
-        return commit_run(self._database, self._artefacts, pending, replaces)
+        return commit_runs(self._database, self._artefacts, [pending], replaces)[0]
 
     def commit_campaign(
         self,
@@ -340,10 +327,7 @@ class Store(Queries):
         """
         if folder is not None and folder.exists():
             (folder / REASON).write_text(f"attempt {number}: {problem}\n")
-            try:
-                self._artefacts.put_failed(run_id, folder)
-            except ArtefactError as error:
-                raise StoreError(str(error)) from error
+            self._artefacts.put_failed(run_id, folder)
         with self._database.writing() as connection:
             note_attempt(connection, run_id, number, "failed", [problem])
 
@@ -381,14 +365,11 @@ class Store(Queries):
         Raises:
             StoreError: they cannot be brought here.
         """
-        try:
-            if not self._database.is_postgresql:
-                return self._artefacts.folder(run_id)
-            # Another machine may have landed it anew since its files were brought here.
-            landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
-            return self._artefacts.folder(run_id, str(landed[0]) if landed else "0", lambda: self._sizes(run_id))
-        except ArtefactError as error:
-            raise StoreError(str(error)) from error
+        if not self._database.is_postgresql:
+            return self._artefacts.folder(run_id)
+        # Another machine may have landed it anew since its files were brought here.
+        landed = self._database.scalars(sa.select(run.c.landed).where(run.c.id == run_id))
+        return self._artefacts.folder(run_id, str(landed[0]) if landed else "0", lambda: self._sizes(run_id))
 
     def _sizes(self, run_id: str) -> dict[str, int]:
         """Bytes of a run's files, by their paths below its folder."""
@@ -401,10 +382,7 @@ class Store(Queries):
         Raises:
             StoreError: the place does not say.
         """
-        try:
-            return self._artefacts.failed(run_id)
-        except ArtefactError as error:
-            raise StoreError(str(error)) from error
+        return self._artefacts.failed(run_id)
 
     def writing(self, *locks: str) -> AbstractContextManager[sa.Connection]:
         """A transaction that writes; SQLite has one at a time, and PostgreSQL one with each of these locks."""

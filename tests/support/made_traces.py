@@ -122,5 +122,6 @@ class Trace:
             scenario=typed(self.scenario), interfaces=self.interfaces, t0_epoch_ns=0,
             source=pl.DataFrame(sorted(self._rows, key=lambda row: row["file"]), schema=SCHEMA),
             connections=pl.DataFrame(connections, schema_overrides={"file": pl.UInt16, "conn": pl.UInt32}),
-            files=self.files, counters=DriverReport.read({"links": counters or {}}).links, folder=folder,
+            files=self.files, counters=DriverReport.read({"links": counters or {}}).links,
+            folder=folder or Path("nothing kept"),
         )  # fmt: skip

@@ -23,7 +23,7 @@ from analysis.exports import crate, crate_reader, flent, tables, xplot
 from analysis.exports.si import in_si, wide
 from analysis.exports.unpack import CAMPAIGN, METADATA, PREVIEW
 from analysis.metrics import throughput
-from analysis.store import Store
+from analysis.store import Store, damage
 from experiments import bundles
 from tests.support.bundles import edited, redescribed, rewritten
 from tests.support.called import called
@@ -323,7 +323,7 @@ def bundle(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         "export", "bundle", "small", "--results", results, "--out", path, "--author", "A. Researcher"
     )
     assert status == 0, err
-    assert out.splitlines() == [str(path), f"sha256 {crate._sha256(path)}"]
+    assert out.splitlines() == [str(path), f"sha256 {damage.digest(path)}"]
     return path
 
 
@@ -371,7 +371,7 @@ def test_a_bundle_is_a_process_run_crate(bundle: Path, results: Path) -> None:
 def contents(folder: Path) -> dict[str, Any]:
     with analysis.open(folder) as s:
         result = s["small"].row
-        runs = [s.store.run(run_id) for run_id in crate._run_ids(result)]
+        runs = [s.store.run(run_id) for run_id in s["small"].run_ids]
         document = crate._document(result, [run for run in runs if run])
         table = s.store.table(result.id)
     return {"document": document, "table": table, "state": result.state}

@@ -52,7 +52,7 @@ def test_a_sweep_over_quantities_is_lines_in_their_order() -> None:
     assert means.places == ["9.6 kbit/s", "28.8 kbit/s", "1 Mbit/s"]
     assert [group.label for group in means.groups] == ["droptail", "red"]
     # 95 % of four values: t is 3.182; their deviation is sqrt(8 / 3).
-    low, high = means.groups[0].means[0].ends
+    low, high = means.groups[0].means[0].estimate.ends
     assert low is not None
     assert high is not None
     assert (high - low) / 2 == pytest.approx(3.182 * (8 / 3) ** 0.5 / 2, rel=1e-3)

@@ -688,7 +688,7 @@ def test_what_was_not_captured_is_told_and_leaves_the_rest(tmp_path: Path) -> No
     assert sentence.startswith("goodput, retransmissions, ")
     assert sentence.endswith(": flow bulk was not captured at a: add that interface to capture.at")
     assert "idle_fraction" in measured.refused["needs counters (capture.counters), in a simulation"]
-    silent = replace(run, folder=None)
+    silent = replace(run, folder=tmp_path / "nothing kept")
     with pytest.raises(MissingCapture, match="telemetry"):
         silent.lines[0].queue_steps()
 
