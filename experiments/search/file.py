@@ -104,12 +104,7 @@ def read(path: Path) -> SearchFile:
     Raises:
         CampaignError: with the place of each problem.
     """
-    try:
-        file = source.parse(str(path), path.read_text())
-    except OSError as error:
-        raise CampaignError(str(path), [Problem(0, "", f"cannot be read: {error.strerror}")]) from None
-    except UnicodeDecodeError:
-        raise CampaignError(str(path), [Problem(0, "", "is not UTF-8 text")]) from None
+    file = source.read_file(path)
     problems = list(_problems(file))
     if problems:
         raise CampaignError(str(path), problems)
