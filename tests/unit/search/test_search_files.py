@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,9 @@ def test_problems_have_their_line(tmp_path: Path, text: str, line: int, sentence
         read(tmp_path / "s.yaml")
     (problem,) = raised.value.problems
     assert (problem.line, sentence in problem.text("s.yaml")) == (line, True), problem
+
+
+def test_what_is_no_regular_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "search.yaml")
+    with pytest.raises(CampaignError, match="is not a regular file"):
+        read(tmp_path / "search.yaml")
