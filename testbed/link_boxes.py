@@ -102,18 +102,19 @@ def queue_only(link: LinkSpec, place: LinkPlacement) -> LinkSpec:
     assert place.queue_at is not None
     end = 0 if link.ends[0] == place.queue_at else 1
     declared = link.forward if end == 0 else link.reverse
-    limits: dict[str, Any] = {} if declared.rate_bps is None else {"rate_bps": declared.rate_bps}
-    # The agent's first interface is on the node's side, whichever end of the link the node is.
-    parts: dict[str, Any] = {
-        "forward": DirectionSpec(queue=declared.queue, **limits),
-        "reverse": DirectionSpec(queue=Named(name="droptail", options={})),
-    }
     boxes = tuple(
         MiddleboxSpec(name=box.name, options=box.options, end=0) for box in link.middleboxes if box.end == end
     )
-    if boxes:
-        parts["middleboxes"] = boxes
-    return LinkSpec(name=link.name, kind="point-to-point", ends=(place.queue_at, "line"), options={}, **parts)
+    return LinkSpec.make(
+        name=link.name,
+        kind="point-to-point",
+        ends=(place.queue_at, "line"),
+        options={},
+        # The agent's first interface is on the node's side, whichever end of the link the node is.
+        forward=DirectionSpec.make(queue=declared.queue, rate_bps=declared.rate_bps),
+        reverse=DirectionSpec(queue=Named(name="droptail", options={})),
+        middleboxes=boxes or None,
+    )
 
 
 def merged(reports: Sequence[DriverReport]) -> DriverReport:
