@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flask import g, request
+from flask import g
 from markupsafe import Markup
 
 from analysis import answer
@@ -41,8 +41,7 @@ def of(campaign: CampaignRow, means: Means | None, axes: Mapping[str, Sequence[s
     """The answer for the metric, x field and fixed fields that the address asks for; None without results."""
     if means is None:
         return None
-    fixed = {name: request.args[f"fix.{name}"] for name in axes if request.args.get(f"fix.{name}") in axes[name]}
-    fixed.pop(means.x_field, None)
+    fixed = campaign_data.fixed_fields(axes, means.x_field)
     key = ("answer", campaign.id, means.metric, means.subject, means.x_field, tuple(fixed.items()))
     return cached(key, lambda: _made(campaign, means, axes, fixed))
 

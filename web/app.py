@@ -215,8 +215,7 @@ def _ago(seconds: float | None) -> str:
     past = max(datetime.datetime.now(datetime.UTC).timestamp() - seconds, 0.0)
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if past >= size:
-            count = int(past // size)
-            return f"{count} {word}{'s' if count > 1 else ''} ago"
+            return f"{units.number_of(int(past // size), word)} ago"
     return "just now"
 
 

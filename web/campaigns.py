@@ -260,7 +260,7 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]], combinations: int) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
-        return f"One combination, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
+        return f"One combination, {number_of(campaign.repetitions, 'repetition')}."
     parts = []
     for name, values in axes.items():
         shown = (
