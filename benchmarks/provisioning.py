@@ -11,17 +11,16 @@ wall time for the first time, on two cores.
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.usage import used_s
 from testbed import node_binary
+from testbed.local_folders import ScratchFolder
 
 CAMPAIGN = """
 name: six
@@ -72,15 +71,12 @@ def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     if len(sys.argv) > 2:
         return measure(rounds, Path(sys.argv[2]))
-    folder = Path(tempfile.mkdtemp(prefix="bc-provisioning-"))
-    try:
+    with ScratchFolder() as folder:
         (folder / "six.yaml").write_text(CAMPAIGN)
         (folder / "hosts.yml").write_text(HOSTS)
         lab = [sys.executable, "-m", "experiments", "testbed", "rehearse", "-i", str(folder / "hosts.yml"), "--"]
         words = [*lab, sys.executable, __file__, str(rounds), str(folder)]
         return subprocess.run(words, check=False, cwd=node_binary.ROOT).returncode
-    finally:
-        shutil.rmtree(folder)
 
 
 def measure(rounds: int, folder: Path) -> int:
