@@ -18,7 +18,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,7 +30,7 @@ from scipy import stats
 
 from analysis.estimates import plus_minus
 from benchmarks.usage import size, timed
-from testbed import cpu_hold, node_binary
+from testbed import cpu_hold
 from testbed.local_folders import ScratchFolder
 from testbed.slots import Slots
 
@@ -120,13 +119,8 @@ def measure_runs(path: Path) -> None:
 
 def in_lab(path: Path, kind: str) -> list[list[float]]:
     """Runs this file in a lab and returns what it measured."""
-    words = ["testbed", "rehearse", "-i", str(path), "--", sys.executable, __file__, kind, str(path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
-    )
-    if done.returncode != 0:
-        sys.exit(done.stderr[-6000:] or done.stdout[-3000:])
-    rows = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("measured ")]
+    *_, said = timed("testbed", "rehearse", "-i", str(path), "--", sys.executable, __file__, kind, str(path))
+    rows = [line.split()[1:] for line in said.splitlines() if line.startswith("measured ")]
     return [[float(word) for word in row] for row in rows]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from testbed import telemetry
 from testbed.clock import HostClocks
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAgents
 from testbed.placement import LinkPlacement, Placement
-from testbed.report import DriverReport, LinkReport
+from testbed.report import DriverReport, LinkReport, Stalls
 from testbed.scenario import DirectionSpec, LinkSpec, MiddleboxSpec, Named
 
 #: Each host's file of link telemetry.
@@ -119,16 +118,17 @@ def queue_only(link: LinkSpec, place: LinkPlacement) -> LinkSpec:
 
 def merged(reports: Sequence[DriverReport]) -> DriverReport:
     """One report of several emulators. Without any, nothing stalled."""
-    merged_parts: dict[str, Any] = {"links": {}, "realtime": all(report.realtime for report in reports)}
-    for report in reports:
-        merged_parts["links"] |= report.links
+    links = {name: link for report in reports for name, link in report.links.items()}
+    result = DriverReport(links=links, realtime=all(report.realtime for report in reports))
     stalls = [report.stalls for report in reports if report.stalls is not None]
-    if stalls:
-        merged_parts["stalls"] = {
-            "count": sum(stall.count for stall in stalls),
-            "total_s": max(stall.total_s for stall in stalls),
-            "longest_s": max(stall.longest_s for stall in stalls),
+    if not stalls:
+        return result
+    return result.replace(
+        stalls=Stalls(
+            count=sum(stall.count for stall in stalls),
+            total_s=max(stall.total_s for stall in stalls),
+            longest_s=max(stall.longest_s for stall in stalls),
             # Of the emulator that stalled most; None where its kernel does not count it.
-            "queued_s": max(stalls, key=lambda stall: stall.total_s).queued_s,
-        }
-    return DriverReport(**merged_parts)
+            queued_s=max(stalls, key=lambda stall: stall.total_s).queued_s,
+        )
+    )
