@@ -227,11 +227,8 @@ class Agent:
             return self._shaping.report(interface)
 
     @method
-    def settings(self, sysctls: dict[str, str], offloads: list[str]) -> dict[str, str]:
-        """Applies sysctls, and switches the offloads of the interfaces in `offloads` off; the sysctls in force."""
-        for interface in offloads:
-            self.grants.check(interface)
-            kernel.offloads_off(interface)
+    def settings(self, sysctls: dict[str, str]) -> dict[str, str]:
+        """Applies sysctls. Returns those in force."""
         return kernel.apply_sysctls(sysctls)
 
     @method

@@ -89,20 +89,6 @@ def offload_command(interface: str) -> list[str]:
     return ["ethtool", "-K", interface, *(word for name in OFFLOADS for word in (name, "off"))]
 
 
-def offloads_off(interface: str) -> None:
-    """Switches offloads off.
-
-    Raises:
-        AgentError: ethtool failed.
-    """
-    done = subprocess.run(offload_command(interface), capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        reason = (done.stderr or done.stdout).strip().splitlines()
-        raise AgentError(
-            f"offloads of {interface} cannot be switched off: {reason[-1] if reason else 'ethtool failed'}"
-        )
-
-
 def available_congestion_controls() -> Sequence[str]:
     """Congestion controls of this kernel, in its order."""
     return (SYSCTL_ROOT / "net/ipv4/tcp_available_congestion_control").read_text().split()

@@ -93,9 +93,9 @@ def messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         data = data[length + -length % 4 :]
 
 
-def message(kind: int, flags: int, payload: bytes, sequence: int = 1) -> bytes:
+def message(kind: int, flags: int, payload: bytes) -> bytes:
     """A message with its header."""
-    return _HEADER.pack(_HEADER.size + len(payload), kind, flags | _REQUEST, sequence, 0) + payload
+    return _HEADER.pack(_HEADER.size + len(payload), kind, flags | _REQUEST, 1, 0) + payload
 
 
 def dualpi2(words: Sequence[str]) -> bytes:

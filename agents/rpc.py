@@ -3,7 +3,7 @@
 Agents, sessions, the gateway's daemon, cells and the emulator speak this. A request is one line of JSON, and so is the
 answer:
 
-    {"op": "settings", "sysctls": {"net.ipv4.tcp_sack": "1"}, "offloads": []}
+    {"op": "settings", "sysctls": {"net.ipv4.tcp_sack": "1"}}
     {"ok": true, "result": {"net.ipv4.tcp_sack": "1"}}  or  {"ok": false, "error": sentence}
 
 Lines {"event": ...} may come before the answer. The content of a file follows its answer, {"ok": true, "bytes": N}. A

@@ -61,7 +61,7 @@ network:
   reverse: {{rate: 4 Mbit/s, delay: 1 ms}}
 stack: cubic
 workload:
-  - name: acks
+  - name: arrivals
     kind: command
     from: left
     to: right
@@ -69,7 +69,7 @@ workload:
 duration: {duration_s} s
 repetitions: 1
 variation: none
-seed: 1
+seed: {seed}
 capture: {{snaplen: 200 B, at: ["right:line"]}}
 """
 #: Name to link and queue. A queue of ours is as long as all arrivals, so that it drops none.
@@ -139,16 +139,19 @@ def record_acks(folder: Path, seed: int, kernel: kernels.Kernel) -> list[Ack]:
     return [Ack((time_ns - acks[0][0]) / 1e9, data) for time_ns, data in acks]
 
 
+def replayed(folder: Path, link: str, queue: str, rate_bps: int, drained_s: float, seed: int = 1) -> Scenario:
+    """The scenario that sends what the folder's arrivals.txt has through a queue."""
+    (folder / "replay.py").write_bytes(REPLAY.read_bytes())
+    file = folder / "replayed.yaml"
+    times = {"drained_s": drained_s, "duration_s": drained_s + 5}
+    file.write_text(REPLAYED.format(link=link, queue=queue, rate_bps=rate_bps, seed=seed, **times))
+    return load(file).runs[0].scenario
+
+
 def replay(folder: Path, acks: Sequence[Ack], name: str, rate_bps: int, kernel: kernels.Kernel) -> Departures:
     """What left the queue `name`."""
-    (folder / "replay.py").write_bytes(REPLAY.read_bytes())
     (folder / "arrivals.txt").write_text("".join(f"{ack.at_s:.9f} {ack.data.hex()}\n" for ack in acks))
-    link, queue = VARIANTS[name]
-    file = folder / "replayed.yaml"
-    file.write_text(
-        REPLAYED.format(link=link, queue=queue, rate_bps=rate_bps, drained_s=DRAINED_S, duration_s=DRAINED_S + 5)
-    )
-    scenario = load(file).runs[0].scenario
+    scenario = replayed(folder, *VARIANTS[name], rate_bps, DRAINED_S)
     sent = {ack.data for ack in acks}
     left = [(record.time_ns, network_layer(record)) for record in run(scenario, folder / name, kernel)]
     return [((time_ns - left[0][0]) / 1e9, data) for time_ns, data in left if data in sent]

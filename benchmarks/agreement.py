@@ -22,7 +22,7 @@ from itertools import combinations
 from pathlib import Path
 
 from analysis.results import Quantity, Values, by_point
-from analysis.statistics import MARGIN, compare_all
+from analysis.statistics import MARGIN, Compared, compare_all
 from analysis.store import Store
 from benchmarks.repeats import shown
 
@@ -37,10 +37,10 @@ BULK = "  - {name: bulk, from: server, to: client, start: [0 s, 0.5 s]}\n"
 BOTH = BULK + "  - {name: back, from: client, to: server, start: [0 s, 0.5 s]}\n"
 
 
-def asymmetric(policy: str, forward: str = QUEUE, rate: str = "1 Mbit/s", more: str = "") -> str:
+def asymmetric(policy: str, rate: str = "1 Mbit/s", more: str = "") -> str:
     """The paper's path with a queue at its slow line."""
     return (
-        f"{MODEM}  forward: {{rate: 5 Mbit/s, delay: 5 ms, queue: {forward}}}\n"
+        f"{MODEM}  forward: {{rate: 5 Mbit/s, delay: 5 ms, queue: {QUEUE}}}\n"
         f"  reverse: {{rate: {rate}, delay: 20 ms, queue: {policy}{more}}}\n"
     )
 
@@ -138,7 +138,7 @@ def trace() -> str:
 def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Path) -> tuple[Values, int]:
     """Bit/s of the first flow in each valid run, and how many runs were not."""
     entry = SCENARIOS[name]
-    file, results = folder / "scenario.yaml", folder / backend
+    file = folder / "scenario.yaml"
     (folder / "cellular.trace").write_text(trace())
     file.write_text(
         f"name: agreement\nbackend: {backend}\nnetwork:\n{entry.network}stack: {entry.stack}\n"
@@ -146,18 +146,20 @@ def throughputs(name: str, backend: str, options: argparse.Namespace, folder: Pa
         # By default hosts of the simulator alone take time for a segment, as much as the fastest line.
         "variation: {processing: none}\n"
     )
-    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--json"]
-    words += ["--jobs", str(options.jobs)] if backend == "emulated" else []
+    more = ["--jobs", str(options.jobs)] if backend == "emulated" else []
+    values = measured(file, folder / backend, *more).get(Quantity("throughput", "bulk", "rate"), {})
+    return values, options.repetitions - len(values)
+
+
+def measured(file: Path, results: Path, *more: str) -> Mapping[Quantity, Values]:
+    """Runs a campaign of one point with more options. Returns what its valid runs measured."""
+    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--json", *more]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     if not done.stdout:
-        raise SystemExit(f"{name}, {backend}: {done.stderr.strip()}")
-    store = Store.open(results)
-    try:
+        raise SystemExit(f"{file.read_text()}\n{done.stderr.strip()}")
+    with Store.open(results) as store:
         (campaign,) = store.campaigns()
-        values = by_point(store.values(campaign.id)).get(0, {}).get(Quantity("throughput", "bulk", "rate"), {})
-    finally:
-        store.close()
-    return values, options.repetitions - len(values)
+        return by_point(store.values(campaign.id)).get(0, {})
 
 
 def main() -> None:
@@ -190,13 +192,18 @@ def _judge(found: Mapping[str, Mapping[str, Values]], pairs: list[tuple[str, str
     tell_verdicts(labels, [(found[name][a], found[name][b]) for name, (a, b) in asked], margin)
 
 
+def verdict_text(entry: Compared) -> str:
+    """A relative difference with its half-width, and the verdict on it."""
+    half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
+    return f"{entry.difference.relative:+.1%}{half}  {entry.verdict}"
+
+
 def tell_verdicts(labels: Sequence[str], pairs: Sequence[tuple[Values, Values]], margin: float) -> None:
     """Prints a verdict for each pair of sets of runs, judged together, and how many there are of each."""
     judged = compare_all(pairs, margin=margin)
     print(f"\n{len(judged)} comparisons, judged together at 95 %, margin {margin:.0%}:")
     for label, entry in zip(labels, judged, strict=True):
-        half = "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
-        print(f"{label}: {entry.difference.relative:+.1%}{half}  {entry.verdict}")
+        print(f"{label}: {verdict_text(entry)}")
     counts = {word: sum(entry.verdict == word for entry in judged) for word in ("same", "different", "cannot tell")}
     print(", ".join(f"{count} {word}" for word, count in counts.items()))
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from testbed.capability import missing_for_emulation
+from testbed.local_folders import ScratchFolder
 from tests.conftest import CAMPAIGN, backchannel
 from tests.support.traces import corpus
 from tests.support.traces.agreement import Tally, beside_tcptrace, beside_wireshark
@@ -48,8 +48,7 @@ def main() -> None:
         if shutil.which(program) is None:
             raise SystemExit(f"{program} is not installed: apt-get install {program}")
     tallies = {program: Tally() for program in beside}
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-corpus-"))
-    try:
+    with ScratchFolder() as folder:
         for origin, result in captures(folder):
             print(f"{origin}: {len(result)} captures", flush=True)
             for capture in result:
@@ -57,8 +56,6 @@ def main() -> None:
                     out = folder / "tables"
                     compare(capture, out, tallies[program])
                     shutil.rmtree(out)
-    finally:
-        shutil.rmtree(folder)
     rules = sorted({rule for tally in tallies.values() for rule in tally.explained})
     rows = [
         ("captures", [tally.captures for tally in tallies.values()]),

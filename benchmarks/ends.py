@@ -50,8 +50,17 @@ class Ends:
 
     def run(self, end: int, *words: str, **options: Any) -> subprocess.Popen[str]:
         """Starts a program in one of them."""
-        inside = ["nsenter", "--net", "--target", str(self.holders[end].pid), *words]
-        return subprocess.Popen(inside, text=True, **options)
+        return subprocess.Popen([*self.inside(end), *words], text=True, **options)
+
+    def inside(self, end: int) -> list[str]:
+        """The words before a program in one of them."""
+        return ["nsenter", "--net", "--target", str(self.holders[end].pid)]
+
+    def add_veth(self) -> None:
+        """Adds the interfaces tap0 and tap1 as a pair of the kernel's."""
+        near, far = (str(holder.pid) for holder in self.holders)
+        words = ["ip", "link", "add", "tap0", "netns", near, "type", "veth", "peer", "name", "tap1", "netns", far]
+        subprocess.run(words, check=True)
 
     def configure(self, kernels: tuple[bool, bool] = (True, True)) -> None:
         """Brings the interfaces tap0 and tap1 up; the kernel holds the address only where it is to answer."""

@@ -19,10 +19,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.usage import used_s
 from testbed import resource_limits
 from testbed.node_binary import ROOT
 from tests.fuzz import readers
-from tests.support.waiting import children_cpu_s, cpu_s
+from tests.support.waiting import cpu_s
 
 CORPUS, FOUND = ROOT / "tests/fuzz/corpus", ROOT / ".cache/fuzz"
 TARGETS = sorted(path.name for path in CORPUS.iterdir())
@@ -68,10 +69,10 @@ def fuzz(program: Path, target: str, seconds: int, seed: int) -> tuple[int, Find
                 said, errors = process.communicate(timeout=1)
                 break
             except subprocess.TimeoutExpired:
-                now, used_s = _number(at.name), cpu_s(process.pid)
+                now, taken_s = _number(at.name), cpu_s(process.pid)
                 if now != number:
-                    number, since_s = now, used_s
-                elif used_s - since_s > INPUT_CPU_S:
+                    number, since_s = now, taken_s
+                elif taken_s - since_s > INPUT_CPU_S:
                     process.kill()
                     process.communicate()
                     reason = f"more than {INPUT_CPU_S:g} s of CPU for one input"
@@ -120,14 +121,14 @@ def main() -> int:
     print(f"{'target':<16}{'seeds':>8}{'inputs':>14}{'CPU min':>9}{'findings':>10}")
     for target in asked.targets or TARGETS:
         end, seed, inputs, result = time.monotonic() + asked.seconds, asked.seed, 0, list[Finding]()
-        before_s = children_cpu_s()
+        before_s = used_s()
         # A finding ends its seed; the next one begins elsewhere.
         while (left := round(end - time.monotonic())) > 0:
             tried, finding = fuzz(program, target, left, seed)
             seed, inputs = seed + 1, inputs + tried
             if finding is not None:
                 result.append(finding)
-        cpu_min = (children_cpu_s() - before_s) / 60
+        cpu_min = (used_s() - before_s) / 60
         print(f"{target:<16}{seed - asked.seed:>8}{inputs:>14,}{cpu_min:>9.1f}{len(result):>10}", flush=True)
         for finding in {finding.reason: finding for finding in reversed(result)}.values():
             print(f"    {finding.file.relative_to(ROOT)}: {finding.reason}")

@@ -14,16 +14,17 @@ from __future__ import annotations
 import argparse
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from analysis.statistics import MARGIN, compare_all
 from analysis.store.documents import Batch
+from benchmarks.agreement import verdict_text
 from benchmarks.repeats import shown
 from experiments.engine.execution import Worker
 from experiments.language.campaign import load
+from testbed.local_folders import ScratchFolder
 
 HERE = Path(__file__).resolve().parent
 CAMPAIGNS = HERE.parent / "experiments" / "ns2"
@@ -168,10 +169,9 @@ def main() -> None:
     rows = [row for row in SETTINGS if args.only in row.title]
     if args.differences:
         rows = [entry for row in rows for entry in (row, *differences(row))]
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     sets, titles = [], []
     results_of_ns2: dict[tuple[str, ...], dict[str, list[float]]] = {}
-    try:
+    with ScratchFolder() as folder:
         print(f"{'setting':<58} {'':<5} {'ns-2 (Mbit/s)':>24} {'ours':>24} {'ours/ns-2':>10}")
         for row in rows:
             theirs = results_of_ns2.get(row.ns2) or ns2(row.ns2, row.flows, args.runs)
@@ -188,12 +188,7 @@ def main() -> None:
                 )
         print(f"\n{len(sets)} comparisons, judged together at 95 %, margin {args.margin:.0%}:")
         for title, entry in zip(titles, compare_all(sets, margin=args.margin), strict=True):
-            half = (
-                "" if entry.difference.half is None else f" ± {entry.difference.half / entry.difference.mean_first:.1%}"
-            )
-            print(f"{title:<64} {entry.difference.relative:+.1%}{half}  {entry.verdict}")
-    finally:
-        shutil.rmtree(folder)
+            print(f"{title:<64} {verdict_text(entry)}")
 
 
 if __name__ == "__main__":

@@ -11,17 +11,15 @@ wall time for the first time, on two cores.
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.usage import used_s
+from benchmarks.usage import timed
 from testbed import node_binary
+from testbed.local_folders import ScratchFolder
 
 CAMPAIGN = """
 name: six
@@ -71,20 +69,18 @@ def main() -> int:
     """Builds the lab and runs this file in it, where the second argument is the lab's folder."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else ROUNDS
     if len(sys.argv) > 2:
-        return measure(rounds, Path(sys.argv[2]))
-    folder = Path(tempfile.mkdtemp(prefix="bc-provisioning-"))
-    try:
+        measure(rounds, Path(sys.argv[2]))
+        return 0
+    with ScratchFolder() as folder:
         (folder / "six.yaml").write_text(CAMPAIGN)
         (folder / "hosts.yml").write_text(HOSTS)
         lab = [sys.executable, "-m", "experiments", "testbed", "rehearse", "-i", str(folder / "hosts.yml"), "--"]
         words = [*lab, sys.executable, __file__, str(rounds), str(folder)]
         return subprocess.run(words, check=False, cwd=node_binary.ROOT).returncode
-    finally:
-        shutil.rmtree(folder)
 
 
-def measure(rounds: int, folder: Path) -> int:
-    """Runs every step in each round and prints the times. Returns an exit status."""
+def measure(rounds: int, folder: Path) -> None:
+    """Runs every step in each round and prints the times."""
     one_minute, *_ = os.getloadavg()
     print(f"load before: {one_minute:.1f} on {os.cpu_count()} CPUs; minimum and median of {rounds} rounds\n")
     walls_s: dict[str, list[float]] = {name: [] for name, *_ in STEPS}
@@ -92,23 +88,15 @@ def measure(rounds: int, folder: Path) -> int:
     changed: dict[str, str] = {}
     for _ in range(rounds):
         for name, playbook, *options in STEPS:
-            words = [sys.executable, "-m", "experiments", "testbed", playbook, "-i", str(folder / "hosts.yml")]
-            before, began_s = used_s(), time.monotonic()
-            done = subprocess.run(
-                [*words, "--", *options], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
-            )
-            walls_s[name].append(time.monotonic() - began_s)
-            cpus_s[name].append(used_s() - before)
-            if done.returncode != 0:
-                print(f"{name}: status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}", file=sys.stderr)
-                return 1
-            rows = [line for line in done.stdout.splitlines() if "unreachable=" in line]
+            wall_s, cpu_s, said = timed("testbed", playbook, "-i", str(folder / "hosts.yml"), "--", *options)
+            walls_s[name].append(wall_s)
+            cpus_s[name].append(cpu_s)
+            rows = [line for line in said.splitlines() if "unreachable=" in line]
             changed[name] = f"{sum('changed=0' not in row for row in rows)} of {len(rows)}"
     print(f"{'':30}{'wall':>17}{'CPU':>17}{'changed':>9}")
     for name, *_ in STEPS:
         print(f"{name:30}{spread(walls_s[name])}{spread(cpus_s[name])}{changed[name]:>9}")
     print(f"\n{FIRST}: {statistics.median(walls_s[FIRST]):.1f} s; the aim is {AIM_S:g} s")
-    return 0
 
 
 def spread(times_s: Sequence[float]) -> str:

@@ -22,8 +22,7 @@ from pathlib import Path
 from statistics import fmean
 
 from analysis.estimates import AT_LEAST_0, Estimate
-from benchmarks.ack_filter import REPLAY, network_layer, run
-from experiments.language.campaign import load
+from benchmarks.ack_filter import network_layer, replayed, run
 from testbed.addressing import interfaces, make_plan
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import kernels
@@ -38,27 +37,6 @@ LOADS = (1.3, 0.7)
 #: 50 ms on average, whatever the load.
 FLOWS = {"large": (1000, 0.6, 0), "L4S": (1000, 0.4, 1), "small": (200, 0.0, 0)}
 SMALL_INTERVAL_S = 0.05
-REPLAYED = """
-name: replayed
-backend: virtual-kernel
-network:
-  topology: line
-  link: {link}
-  forward: {{rate: {rate_bps} bit/s, delay: 1 ms{queue}}}
-  reverse: {{rate: 4 Mbit/s, delay: 1 ms}}
-stack: cubic
-workload:
-  - name: arrivals
-    kind: command
-    from: left
-    to: right
-    command: {{client_at: from, client: [python3, replay.py, "{drained_s}"], files: [replay.py, arrivals.txt]}}
-duration: {duration_s} s
-repetitions: 1
-variation: none
-seed: {seed}
-capture: {{snaplen: 64 B, at: ["right:line"]}}
-"""
 
 
 @dataclass(frozen=True)
@@ -159,16 +137,12 @@ class Left:
 def replay(folder: Path, packets: Sequence[Arrival], side: Side, seed: int, kernel: kernels.Kernel) -> list[Left]:
     """What left a queue."""
     folder.mkdir()
-    (folder / "replay.py").write_bytes(REPLAY.read_bytes())
-    file = folder / "replayed.yaml"
     (folder / "arrivals.txt").touch()
-    queue = f", queue: {side.queue}" if side.queue else ""
-    words = {"link": side.link, "queue": queue, "rate_bps": side.rate_bps}
-    words |= {"drained_s": DRAINED_S, "duration_s": DRAINED_S + 5}
-    file.write_text(REPLAYED.format(**words, seed=seed))
-    write_arrivals(folder, packets, load(file).runs[0].scenario)
+    place = (side.link, f", queue: {side.queue}" if side.queue else "", side.rate_bps)
+    # The addresses in the arrivals are the scenario's, which holds their file.
+    write_arrivals(folder, packets, replayed(folder, *place, DRAINED_S, seed))
     left = []
-    for record in run(load(file).runs[0].scenario, folder / "run", kernel):
+    for record in run(replayed(folder, *place, DRAINED_S, seed), folder / "run", kernel):
         data = network_layer(record)
         if data[9] == 17 and data[22:24] == (6000).to_bytes(2):
             bits = 8 * int.from_bytes(data[2:4])

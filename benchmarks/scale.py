@@ -18,12 +18,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
-import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,8 +29,9 @@ from ruamel.yaml import YAML
 from scipy import stats
 
 from analysis.estimates import plus_minus
-from benchmarks.usage import size, used_s
-from testbed import cpu_hold, node_binary
+from benchmarks.usage import size, timed
+from testbed import cpu_hold
+from testbed.local_folders import ScratchFolder
 from testbed.slots import Slots
 
 HOSTS = (2, 4, 8, 16)
@@ -85,17 +83,6 @@ def fitted(numbers: Sequence[float], values: Sequence[float]) -> LinearFit:
     return LinearFit(float(fit.intercept), float(fit.slope), tuple(numbers), deviation)
 
 
-def call(*words: str) -> tuple[float, float, str]:
-    """Runs `./backchannel`. Returns wall time, CPU time and output; ends this program if it fails."""
-    before, began_s = used_s(), time.monotonic()
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
-    )
-    if done.returncode != 0:
-        sys.exit(f"'{' '.join(words)}' has status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    return time.monotonic() - began_s, used_s() - before, done.stdout + done.stderr
-
-
 def pair(number: int) -> dict[str, object]:
     """A set of two hosts with a wire."""
     hosts = {f"l{number}": {"plays": "left"}, f"r{number}": {"plays": "right"}}
@@ -111,34 +98,29 @@ def inventory(path: Path, sets: dict[str, dict[str, object]]) -> Path:
 
 def measure_hosts(path: Path) -> None:
     """In a lab: prints wall and CPU time of `site` on hosts that have nothing, then removes it again."""
-    wall_s, cpu_s, _ = call("testbed", "site", "-i", str(path))
-    call("testbed", "teardown", "-i", str(path))
+    wall_s, cpu_s, _ = timed("testbed", "site", "-i", str(path))
+    timed("testbed", "teardown", "-i", str(path))
     print(f"measured {wall_s:.2f} {cpu_s:.2f}")
 
 
 def measure_runs(path: Path) -> None:
     """In a lab: prints number, attempts, wall time, CPU time and bytes of campaigns."""
-    call("testbed", "site", "-i", str(path))
+    timed("testbed", "site", "-i", str(path))
     words = ["run", str(path.with_name("scale.yaml")), "--backend", "physical", "-i", str(path), "--attempts", "20"]
     # What keeps CPUs from halting takes all that nothing else uses. Here this process does, and the commands do not.
     with Slots(cpu_hold.SLOT, 1, threading.Event()), cpu_hold.held(wanted=True):
         for runs in RUNS:
             # New ones for each round: a campaign whose runs are there makes none.
             results = Path(tempfile.mkdtemp(dir=path.parent))
-            wall_s, cpu_s, text = call(*words, "--results", str(results), "--set", f"repetitions={runs}")
+            wall_s, cpu_s, text = timed(*words, "--results", str(results), "--set", f"repetitions={runs}")
             again = text.count(" is not valid: ")
             print(f"measured {runs} {runs + again} {wall_s:.2f} {cpu_s:.2f} {size(results)}", flush=True)
 
 
 def in_lab(path: Path, kind: str) -> list[list[float]]:
     """Runs this file in a lab and returns what it measured."""
-    words = ["testbed", "rehearse", "-i", str(path), "--", sys.executable, __file__, kind, str(path)]
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", *words], capture_output=True, text=True, check=False, cwd=node_binary.ROOT
-    )
-    if done.returncode != 0:
-        sys.exit(done.stderr[-6000:] or done.stdout[-3000:])
-    rows = [line.split()[1:] for line in done.stdout.splitlines() if line.startswith("measured ")]
+    *_, said = timed("testbed", "rehearse", "-i", str(path), "--", sys.executable, __file__, kind, str(path))
+    rows = [line.split()[1:] for line in said.splitlines() if line.startswith("measured ")]
     return [[float(word) for word in row] for row in rows]
 
 
@@ -168,7 +150,7 @@ def runs_rows(folder: Path, rounds: int) -> None:
     boxed = {"hosts": {"left": {}, "right": {}, "box": {}}, "links": {"line": {"box": "box"}}}
     lab = inventory(folder / "runs.yml", {"runs": boxed})
     measurements = [measured for _ in range(rounds) for measured in in_lab(lab, "runs")]
-    planned = [call("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
+    planned = [timed("plan", str(folder / "scale.yaml"), "--set", f"repetitions={count}")[1] for count in PLANNED]
     runs = [one[0] for one in measurements]
     attempts = [one[1] for one in measurements]
     row("attempts: controller's CPU", "s", attempts, [one[3] for one in measurements], MANY_RUNS)
@@ -194,8 +176,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--only", choices=["hosts", "runs"])
     arguments = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="bc-scale-"))
-    try:
+    with ScratchFolder() as folder:
         (folder / "scale.yaml").write_text(CAMPAIGN)
         load, *_ = os.getloadavg()
         print(f"load before: {load:.1f} on {os.cpu_count()} CPUs; {arguments.rounds} round(s)\n", flush=True)
@@ -205,8 +186,6 @@ def main() -> int:
             hosts_rows(folder, arguments.rounds)
         if arguments.only != "hosts":
             runs_rows(folder, arguments.rounds)
-    finally:
-        shutil.rmtree(folder)
     return 0
 
 

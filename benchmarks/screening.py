@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import tempfile
 import time
-from pathlib import Path
 
 from rich.console import Console
 
@@ -25,6 +22,7 @@ from experiments.engine.screen import screen
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
+from testbed.local_folders import ScratchFolder
 
 MANY = 1_000_000
 CAMPAIGN = """\
@@ -61,8 +59,7 @@ def main() -> None:
     file = source.parse("screening.yaml", CAMPAIGN)
     plan = expand(file, [f"repetitions={max(arguments.runs // 5, 1)}"])
     ordinary = expand(file, [f"repetitions={max(arguments.ordinary // 5, 1)}"])
-    folder = Path(tempfile.mkdtemp(prefix="bc-screening-"))
-    try:
+    with ScratchFolder() as folder:
         print(f"load before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs\n")
         print(f"| | runs | wall | CPU a run | bytes a run | {MANY:,} runs on these CPUs (extrapolated) |")
         print("|---|---|---|---|---|---|", flush=True)
@@ -80,8 +77,6 @@ def main() -> None:
         began_s, began_cpu_s = time.monotonic(), used_s(with_own=True)
         run_campaign(ordinary, Options(folder / "ordinary"), TerminalReporter(Console(quiet=True), quiet=True))
         row("`run`, counters alone", len(ordinary.runs), began_s, began_cpu_s, size(folder / "ordinary"))
-    finally:
-        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

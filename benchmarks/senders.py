@@ -17,20 +17,16 @@ BBR's third version is in trees of Linux, and in no release. Held against one of
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from analysis.results import Values, by_point
+from analysis.results import Values
 from analysis.statistics import MARGIN, mean
-from analysis.store import Store
-from benchmarks.agreement import tell_verdicts
+from benchmarks.agreement import measured, tell_verdicts
 from benchmarks.repeats import shown
 
-ROOT = Path(__file__).resolve().parents[1]
 #: Simulated, and what it is held against.
 BACKENDS = ("sim", "virtual-kernel")
 #: Both stacks of a sender: the research stack's, the kernel's. Linux's Reno has no HyStart.
@@ -153,9 +149,9 @@ def stack(sender: str, backend: str) -> str:
     return f"{{{SENDERS[sender][BACKENDS.index(backend)]}, receive_buffer: 4 MB}}"
 
 
-def measured(scenario: Scenario, backend: str, options: argparse.Namespace, folder: Path) -> tuple[Values, Values]:
+def values_of(scenario: Scenario, backend: str, options: argparse.Namespace, folder: Path) -> tuple[Values, Values]:
     """The scenario's metric and the segments sent again by the first flow, of each valid run."""
-    file, results = folder / "scenario.yaml", folder / backend
+    file = folder / "scenario.yaml"
     workload = scenario.workload
     if scenario.rival:
         second = stack(scenario.rival, backend)
@@ -168,20 +164,8 @@ def measured(scenario: Scenario, backend: str, options: argparse.Namespace, fold
         # By default hosts of the simulator alone take time for a segment, as much as the fastest line.
         "variation: {processing: none}\n"
     )
-    words = [sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--json"]
-    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
-    if not done.stdout:
-        raise SystemExit(f"{file.read_text()}\n{backend}: {done.stderr.strip()}")
-    store = Store.open(results)
-    try:
-        (campaign,) = store.campaigns()
-        of_flow = {
-            quantity.metric: values
-            for quantity, values in by_point(store.values(campaign.id)).get(0, {}).items()
-            if quantity.subject == "flow"
-        }
-    finally:
-        store.close()
+    of_run = measured(file, folder / backend)
+    of_flow = {quantity.metric: values for quantity, values in of_run.items() if quantity.subject == "flow"}
     return of_flow.get(scenario.metric, {}), of_flow.get("retransmissions", {})
 
 
@@ -206,7 +190,7 @@ def main() -> None:
     for name in names:
         scenario = SCENARIOS[name]
         with tempfile.TemporaryDirectory() as folder:
-            sides = [measured(scenario, backend, options, Path(folder)) for backend in BACKENDS]
+            sides = [values_of(scenario, backend, options, Path(folder)) for backend in BACKENDS]
         (ours, ours_again), (linux, linux_again) = sides
         if not ours or not linux:
             raise SystemExit(f"{name}: no valid run")

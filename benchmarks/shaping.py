@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from benchmarks.repeats import shown
 from testbed import kernel_links
 from testbed.emulator_process import Emulator, LinkEnd
 from testbed.errors import TestbedError
+from testbed.local_folders import ScratchFolder
 from testbed.scenario import DirectionSpec, LinkSpec
 from tests.support.waiting import cpu_s
 
@@ -51,9 +50,7 @@ class KernelLine:
     """A veth pair that tc shapes at its first end."""
 
     def __init__(self, ends: Ends, shaper: str, rate_bps: int) -> None:
-        a, b = (str(holder.pid) for holder in ends.holders)
-        words = ["ip", "link", "add", "tap0", "netns", a, "type", "veth", "peer", "name", "tap1", "netns", b]
-        subprocess.run(words, check=True)
+        ends.add_veth()
         direction = DirectionSpec.read({"rate_bps": rate_bps, "queue": DEEP})
         lines, _ = kernel_links.commands(direction, {"shaper": shaper}, "tap0", "tap1")
         for line in lines:
@@ -220,14 +217,11 @@ def costs(seconds: float, rounds: int, folder: Path) -> None:
 
 def inside(seconds: float, rounds: int, wanted: list[str]) -> None:
     """The measurements, in a cell."""
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
-    try:
+    with ScratchFolder() as folder:
         source, program = str(HERE / "blaster.c"), str(folder / "blaster")
         subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
         rates(seconds, rounds, wanted, folder)
         costs(min(seconds, 5.0), rounds, folder)
-    finally:
-        shutil.rmtree(folder)
 
 
 def main() -> None:

@@ -11,20 +11,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from agents.kernel import offload_command
 from benchmarks.ends import ADDRESSES, Ends, bulk_receiver, bulk_sender, run_in_cell
 from benchmarks.repeats import shown
 from testbed import node_binary
+from testbed.local_folders import ScratchFolder
 
 PINGS, PING_INTERVAL_S = 400, 0.005
 PATIENCE_S = 60.0
@@ -138,33 +139,13 @@ class Subject:
         return Measured(start_s, report["rtts"], json.loads(received)["bytes"] * 8 / seconds)
 
 
-class Bare:
+def bare(folder: Path, ends: Ends) -> Subject:
     """A pair of interfaces of the kernel, without offloads, so that packets have their true size as everywhere here."""
-
-    def __init__(self, folder: Path) -> None:
-        self._ends = Ends()
-        near, far = (holder.pid for holder in self._ends.holders)
-        self._run(
-            "ip", "link", "add", "tap0", "netns", str(near), "type", "veth", "peer", "name", "tap1", "netns", str(far)
-        )
-        for end in (0, 1):
-            off = [word for name in ("tso", "gso", "gro", "tx", "rx") for word in (name, "off")]
-            self._ends.run(end, "ethtool", "-K", f"tap{end}", *off, stdout=subprocess.DEVNULL).wait()
-        self._ends.configure()
-        self.subject = Subject(
-            folder, lambda words: [*self._inside(0), *words], lambda _: self._inside(1), ADDRESSES[1]
-        )
-
-    def _inside(self, end: int) -> list[str]:
-        return ["nsenter", "--net", "--target", str(self._ends.holders[end].pid)]
-
-    @staticmethod
-    def _run(*words: str) -> None:
-        subprocess.run(words, check=True)
-
-    def close(self) -> None:
-        """Ends it."""
-        self._ends.close()
+    ends.add_veth()
+    for end in (0, 1):
+        ends.run(end, *offload_command(f"tap{end}"), stdout=subprocess.DEVNULL).wait()
+    ends.configure()
+    return Subject(folder, lambda words: [*ends.inside(0), *words], lambda _: ends.inside(1), ADDRESSES[1])
 
 
 def ours(folder: Path, rate: str) -> Subject:
@@ -184,12 +165,10 @@ def ours(folder: Path, rate: str) -> Subject:
 
 def inside(seconds: float, rounds: int) -> None:
     """The measurements, in a cell."""
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
-    folder.chmod(0o755)
-    bare = Bare(folder)
-    try:
+    with ScratchFolder() as folder, closing(Ends()) as ends:
+        folder.chmod(0o755)
         subjects = {
-            "bare pair": bare.subject,
+            "bare pair": bare(folder, ends),
             "shell, no rate": ours(folder, ""),
             "shell, 1 Gbit/s": ours(folder, "rate: 1 Gbit/s,"),
         }
@@ -198,9 +177,6 @@ def inside(seconds: float, rounds: int) -> None:
             for name, subject in subjects.items():
                 found[name].append(subject.measure(seconds))
         show(found)
-    finally:
-        bare.close()
-        shutil.rmtree(folder)
 
 
 def show(found: dict[str, list[Measured]]) -> None:

@@ -17,19 +17,18 @@ import argparse
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.repeats import shown
+from benchmarks.usage import used_s
 from testbed import node_binary
 from testbed.addressing import as_json
+from testbed.local_folders import ScratchFolder
 from tests.support.addresses import planned
-from tests.support.waiting import children_cpu_s
 
 HERE = Path(__file__).resolve().parent
 RATE_BPS = 100_000_000
@@ -170,9 +169,9 @@ def rounds_of(simulations: Mapping[K, Simulation], rounds: int) -> dict[K, list[
     result: dict[K, list[tuple[float, int]]] = {name: [] for name in simulations}
     for _ in range(rounds):
         for name, run in simulations.items():
-            before_s = children_cpu_s()
+            before_s = used_s()
             packets = run()
-            result[name].append((children_cpu_s() - before_s, packets))
+            result[name].append((used_s() - before_s, packets))
     return result
 
 
@@ -281,10 +280,9 @@ def main() -> None:
         parser.error(
             f"--beside: {args.beside} is not a program; build the other revision and name its backchannel-node"
         )
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     # One core for everybody, the same one.
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    try:
+    with ScratchFolder() as folder:
         if args.beside:
             compare_builds(args.beside.resolve(), args.seconds, args.rounds, folder)
         elif args.instructions:
@@ -293,8 +291,6 @@ def main() -> None:
             number_of_flows(args.seconds, args.rounds, folder)
         else:
             compare(args.seconds, args.rounds, folder)
-    finally:
-        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import random
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 import urllib.request
 from pathlib import Path
@@ -36,6 +35,7 @@ from experiments.engine.scheduling import run_campaign
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.terminal import TerminalReporter
+from testbed.local_folders import ScratchFolder
 from tests.support.campaign_texts import TWO_WAYS, asymmetric_path
 from tests.support.site import served
 from web.app import create_app, warm
@@ -63,8 +63,7 @@ def main() -> None:
     parser.add_argument("--no-browser", action="store_true", help="leave the browser out")
     parser.add_argument("--json", action="store_true", help="print JSON")
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
-    try:
+    with ScratchFolder() as folder:
         said: dict[str, Any] = {}
         began = time.perf_counter()
         ids, long_runs = fill(folder)
@@ -80,8 +79,6 @@ def main() -> None:
             if not given.no_browser:
                 said["plot"] = browse_(base, ids[0], long_runs)
         print(json.dumps(said, indent=2) if given.json else table(said))
-    finally:
-        shutil.rmtree(folder)
 
 
 def fill(folder: Path) -> tuple[list[str], list[str]]:

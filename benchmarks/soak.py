@@ -24,8 +24,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -124,12 +123,6 @@ class Database:
         return self.number("SELECT pg_database_size(current_database())") or 0
 
 
-@contextmanager
-def _server(folder: Path) -> Iterator[Server]:
-    with on_loopback(folder / "postgresql.log") as server:
-        yield server
-
-
 LANDED = "SELECT count(*) FROM run WHERE state = 'valid'"
 
 
@@ -171,7 +164,7 @@ def main() -> int:
         os.environ["BACKCHANNEL_LOCAL"] = str(folder / "local")
         beside = _soak(folder, Folder(folder / "beside"), plain(options)) if options.beside else None
         if options.postgresql:
-            server = servers.enter_context(_server(folder))
+            server = servers.enter_context(on_loopback(folder / "postgresql.log"))
             files_url = f"file://{folder}/files"
             if options.object_store:
                 store = servers.enter_context(object_store())

@@ -9,12 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,13 +22,13 @@ from analysis.metrics.registry import METRICS
 from analysis.store import Store, checksums
 from analysis.store.rows import MetricRow, NewCampaign, RunRow
 from analysis.store.schema import metric, run
-from benchmarks.usage import used_s
+from benchmarks.usage import timed
 from experiments.engine.options import Options
 from experiments.engine.scheduling import run_campaign
 from experiments.language import source
 from experiments.language.campaign import Plan, expand
 from experiments.terminal import TerminalReporter
-from testbed import node_binary
+from testbed.local_folders import ScratchFolder
 from tests.support.postgresql import on_loopback
 from web.app import create_app
 
@@ -133,16 +128,6 @@ def _metric_row(row: MetricRow, run_id: str, draws: random.Random) -> dict[str, 
     return {**columns, "checksum": checksums.of(*values)}
 
 
-def took_s(words: Sequence[str]) -> tuple[float, float]:
-    """Wall and CPU time of a command; ends this program if it fails."""
-    before_s, began_s = used_s(), time.monotonic()
-    command = [sys.executable, "-m", "experiments", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)
-    if done.returncode != 0:
-        sys.exit(f"'{' '.join(words)}' has status {done.returncode}\n{done.stderr[-3000:]}")
-    return time.monotonic() - began_s, used_s() - before_s
-
-
 def pages(place: str | Path, artefacts: str | None) -> None:
     """Prints what pages of the site take, asked for twice: a site keeps what it has computed."""
     if artefacts:
@@ -172,9 +157,8 @@ def main() -> None:
     parser.add_argument("--made-up", action="store_true", help="ids that no file asks for: without 'plan' and 'run'")
     parser.add_argument("--postgresql", action="store_true", help="in a server on loopback, as root")
     given = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="bc-stores-"))
     with ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder)
+        folder = stack.enter_context(ScratchFolder())
         file, place, artefacts = folder / "stores.yaml", str(folder / "results"), None
         if given.postgresql:
             place = stack.enter_context(on_loopback(folder / "postgresql.log")).url
@@ -202,7 +186,7 @@ def main() -> None:
             ["export", "values", "stores", "--out", str(folder / "values.parquet")],
             *([] if given.made_up else [["plan", str(file)], ["run", str(file)]]),
         ):
-            wall_s, cpu_s = took_s([*words, *where])
+            wall_s, cpu_s, _ = timed(*words, *where)
             shown = " ".join(word for word in words if not word.startswith("/") and word != "--out")
             print(f"| `{shown}` | {wall_s:.1f} s | {cpu_s:.1f} s |", flush=True)
         pages(place, artefacts)

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
-import shutil
 import subprocess
-import tempfile
 import time
 from pathlib import Path
 
 from benchmarks.ends import ADDRESSES, MACS, Ends, bulk_receiver, bulk_sender, run_in_cell
 from benchmarks.repeats import shown
+from benchmarks.shaping import spec
+from benchmarks.usage import used_s
 from testbed.emulator_process import Emulator, LinkEnd
-from testbed.scenario import LinkSpec
+from testbed.local_folders import ScratchFolder
 
 HERE = Path(__file__).resolve().parent
 STACK = "modern"
@@ -49,18 +48,9 @@ class Ours:
     """The emulator, with a line that only carries."""
 
     def __init__(self, ends: Ends, folder: Path) -> None:
-        direction = {"queue": {"name": "droptail", "options": {}}}
-        spec = {
-            "name": "line",
-            "kind": "point-to-point",
-            "ends": ["a", "b"],
-            "forward": direction,
-            "reverse": direction,
-            "options": {},
-        }
         taps = [LinkEnd(holder.pid, f"tap{end}") for end, holder in enumerate(ends.holders)]
         self._emulator = Emulator(folder / "emulator.log")
-        self._emulator.add_link(LinkSpec.read(spec), taps)
+        self._emulator.add_link(spec("line", None, {"name": "droptail", "options": {}}), taps)
         self._emulator.start()
 
     def close(self) -> None:
@@ -93,38 +83,33 @@ def measure(carrier: str, kernels: tuple[bool, bool], seconds: float, folder: Pa
         assert receiver.stderr is not None
         receiver.stderr.readline()
         stop_ns = time.monotonic_ns() + round(seconds * 1e9)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before_s = used_s()
         sender = ends.run(0, *words_of(0, kernels[0], stop_ns), **piped)
         sender.communicate(timeout=MINUTE_S)
-        sent = resource.getrusage(resource.RUSAGE_CHILDREN)
+        sent_s = used_s()
         said, trouble = receiver.communicate(timeout=MINUTE_S)
-        received = resource.getrusage(resource.RUSAGE_CHILDREN)
+        received_s = used_s()
     finally:
-        before_carrier = resource.getrusage(resource.RUSAGE_CHILDREN)
+        before_carrier_s = used_s()
         line.close()
-        after_carrier = resource.getrusage(resource.RUSAGE_CHILDREN)
+        after_carrier_s = used_s()
         ends.close()
     if receiver.returncode or sender.returncode:
         raise SystemExit(f"a traffic program failed: {trouble}")
     report = json.loads(said)
     if not report["payload_ok"]:
         raise SystemExit("the bytes received are not those sent")
-
-    def cpu(first: resource.struct_rusage, then: resource.struct_rusage) -> float:
-        return (then.ru_utime + then.ru_stime - first.ru_utime - first.ru_stime) / seconds
-
     return {
         "gbps": report["bytes"] * 8 / seconds / 1e9,
-        "sender": cpu(before, sent),
-        "receiver": cpu(sent, received),
-        "carrier": cpu(before_carrier, after_carrier),
+        "sender": (sent_s - before_s) / seconds,
+        "receiver": (received_s - sent_s) / seconds,
+        "carrier": (after_carrier_s - before_carrier_s) / seconds,
     }
 
 
 def inside(seconds: float, rounds: int) -> None:
     """The measurements, in a cell."""
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
-    try:
+    with ScratchFolder() as folder:
         source, program = str(HERE / "copier.c"), str(folder / "copier")
         subprocess.run(["gcc", "-O2", "-o", program, source], check=True)
         cases = [
@@ -147,8 +132,6 @@ def inside(seconds: float, rounds: int) -> None:
                 shown([got[part] * 100 for got in rows], "%") for part in ("sender", "receiver", "carrier")
             )
             print(f"{name:<30} {shown(rates):>22} {shown(ratios):>22}   {shares}")
-    finally:
-        shutil.rmtree(folder)
 
 
 def main() -> None:

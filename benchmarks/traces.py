@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,6 +23,7 @@ from benchmarks.repeats import shown
 from benchmarks.simulator import dumbbell
 from testbed import node_binary
 from testbed.addressing import as_json
+from testbed.local_folders import ScratchFolder
 from tests.support.addresses import planned
 
 HERE = Path(__file__).resolve().parent
@@ -76,9 +75,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="runs of each (5); tshark: 1")
     parser.add_argument("--without-tshark", action="store_true", help="leave out tshark, which takes a minute or more")
     args = parser.parse_args()
-    folder = Path(tempfile.mkdtemp(prefix="backchannel-bench-"))
     cores = os.sched_getaffinity(0)
-    try:
+    with ScratchFolder() as folder:
         walker = folder / "walker"
         subprocess.run(["gcc", "-O2", "-o", str(walker), str(HERE / "walker.c")], check=True)
         capture = make_capture(folder, args.millions)
@@ -121,8 +119,6 @@ def main() -> None:
         os.sched_setaffinity(0, cores)
         share(ours[0], folder, capture, packets, len(cores), args.rounds)
         spread(ours[0], folder, capture, packets, len(cores))
-    finally:
-        shutil.rmtree(folder)
 
 
 def share(program: str, folder: Path, capture: Path, packets: int, cores: int, rounds: int) -> None:

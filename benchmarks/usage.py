@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import resource
+import subprocess
+import sys
+import time
 from pathlib import Path
+
+from testbed import node_binary
 
 
 def used_s(*, with_own: bool = False) -> float:
@@ -11,6 +16,16 @@ def used_s(*, with_own: bool = False) -> float:
     whose = (resource.RUSAGE_CHILDREN, *((resource.RUSAGE_SELF,) if with_own else ()))
     used = [resource.getrusage(who) for who in whose]
     return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def timed(*words: str) -> tuple[float, float, str]:
+    """Runs `./backchannel`. Returns wall time, CPU time and output; ends this program if it fails."""
+    before_s, began_s = used_s(), time.monotonic()
+    command = [sys.executable, "-m", "experiments", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=node_binary.ROOT)
+    if done.returncode != 0:
+        sys.exit(f"'{' '.join(words)}' has status {done.returncode}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+    return time.monotonic() - began_s, used_s() - before_s, done.stdout + done.stderr
 
 
 def size(folder: Path) -> int:

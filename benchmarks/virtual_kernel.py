@@ -17,7 +17,6 @@ import argparse
 import ctypes
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.usage import used_s
 from testbed import node_binary
 from testbed.addressing import as_json, make_plan
 from testbed.scenario import Scenario
@@ -94,8 +94,7 @@ def children_s() -> float:
                 break
         except ChildProcessError:
             break
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return used_s()
 
 
 def cost_s(kernel: Kernel, interception: Interception, made: Scenario) -> tuple[float, int]:

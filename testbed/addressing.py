@@ -13,14 +13,11 @@ import ipaddress
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from testbed.errors import TestbedError
 from testbed.report import InterfaceReport
 from testbed.scenario import LinkSpec, Node, RouteSpec
-
-if TYPE_CHECKING:
-    from testbed.report import InterfaceReport
 
 #: Linux interface names hold 15 characters; "-eth" and two digits leave nine for the node.
 MAX_NODE_NAME = 9

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from agents.client import AgentClient
 from agents.clocks import read_together
@@ -305,26 +305,20 @@ class Conductor:
         self._clock.stop()
         for capture in captures:
             self._clock.correct(capture.node, out / "captures" / capture.path)
-        return Report(
+        return Report.make(
             t0_epoch_ns=opened.zero_epoch_ns,
             driver=driver,
             captures=tuple(captures),
             settings=opened.settings,
             interfaces=addressing.interfaces(self._network.plan),
-            **self._optional_parts(),
+            clocks=self._clock.report(),
+            real_links=None if self._network.real_links is None else self._real_links(),
+            hosts=self._network.hosts,
         )
 
     @property
     def _telemetry(self) -> Path:
         return self._network.folder / "links.jsonl"
-
-    def _optional_parts(self) -> dict[str, Any]:
-        parts = {
-            "clocks": self._clock.report(),
-            "real_links": None if self._network.real_links is None else self._real_links(),
-            "hosts": self._network.hosts,
-        }
-        return {name: part for name, part in parts.items() if part is not None}
 
     def _flows(self, scenario: Scenario) -> dict[str, FlowDriver]:
         return flow_drivers.of(scenario, self._network, self._clock)
@@ -380,7 +374,7 @@ class Conductor:
     def _apply_settings(self, scenario: Scenario, name: str) -> dict[str, str]:
         node = scenario.node(name)
         sysctls = {**TCP_BASE, **(ROUTER_BASE if node.kind != "host" else {})} | kernel_tcp.sysctls(node.stack)
-        return self._network.agents[name].settings(sysctls, [])
+        return self._network.agents[name].settings(sysctls)
 
     def _start_captures(self, scenario: Scenario, name: str, loads_bps: Mapping[str, float | None]) -> None:
         ends = captured(scenario.capture.at, self._network.plan.nodes[name].interfaces)

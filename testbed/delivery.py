@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from testbed.addressing import Plan
-from testbed.load import links_between
+from testbed.load import links_of
 from testbed.report import LinkReport, Problem, ProblemKind, Report
 from testbed.scenario import Flow, LinkSpec, Scenario
 
@@ -22,7 +22,7 @@ FULL_PACKET_BYTES = 1500
 def problems(scenario: Scenario, report: Report, plan: Plan) -> Iterator[Problem]:
     """Flows that delivered nothing although nothing that the scenario declares explains it."""
     delivered = {flow.name for flow in scenario.workload if _received_bytes(report, flow)}
-    paths = {flow.name: _path(plan, flow) for flow in scenario.workload}
+    paths = {flow.name: links_of(plan, flow) for flow in scenario.workload}
     for flow in scenario.workload:
         if flow.name in delivered or flow.kind != "bulk" or flow.name not in report.flows:
             continue
@@ -45,11 +45,6 @@ def _received_bytes(report: Report, flow: Flow) -> int:
         for name, flow_report in report.flows.items()
         if name == flow.name or (flow.kind != "bulk" and name.startswith(f"{flow.name}-"))
     )
-
-
-def _path(plan: Plan, flow: Flow) -> set[str]:
-    """Links of a flow's data and of its acks."""
-    return links_between(plan, flow.from_, flow.to) | links_between(plan, flow.to, flow.from_)
 
 
 def _has_time(scenario: Scenario, flow: Flow, path: set[str]) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from testbed import capability
+from testbed.units import number_of
 
 #: Machines that the node binary is built for.
 MACHINES = ("x86_64", "aarch64")
@@ -64,7 +65,7 @@ def machine(machine_name: str, cpus: int, meminfo: str, os_release: str, where: 
     memory_gb = int(fields["MemTotal"].split()[0]) * 1024 / 1e9
     system = dict(line.split("=", 1) for line in os_release.splitlines() if "=" in line)
     name = system.get("PRETTY_NAME", "an unknown distribution").strip('"')
-    detail = f"{machine_name}, {cpus} CPU{'s' if cpus > 1 else ''}, {memory_gb:.1f} GB, {name}{where}"
+    detail = f"{machine_name}, {number_of(cpus, 'CPU')}, {memory_gb:.1f} GB, {name}{where}"
     known = machine_name in MACHINES
     return Finding("machine", known, detail, () if known else (f"supported are {' and '.join(MACHINES)}",))
 

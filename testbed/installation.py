@@ -90,10 +90,10 @@ def installation(placement: Placement, healths: Mapping[str, Health]) -> Install
             carried_by="box" if place.real is None else place.real, queue_at=place.queue_at, interfaces=tuple(used)
         )
 
-    return Installation(
+    return Installation.make(
         hosts={name: host_part(name) for name in dict.fromkeys(placement.members())},
         links={name: link(placement.links[name]) for name in placement.plan.links},
-        **({"set": placement.set} if placement.set else {}),
+        set=placement.set or None,
     )
 
 

@@ -28,7 +28,7 @@ from testbed.scenario import DirectionSpec, LinkSpec, Named, Options
 if TYPE_CHECKING:
     from agents.client import AgentClient
     from agents.messages import ShapingCounters
-    from testbed.report import DirectionReport, LinkReport
+    from testbed.report import LinkReport
 
 KIND = "kernel"
 #: Longer than any queue of a run, in packets, for qdiscs that must not drop.

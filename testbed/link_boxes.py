@@ -5,14 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from testbed import telemetry
 from testbed.clock import HostClocks
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAgents
 from testbed.placement import LinkPlacement, Placement
-from testbed.report import DriverReport, LinkReport
+from testbed.report import DriverReport, LinkReport, Stalls
 from testbed.scenario import DirectionSpec, LinkSpec, MiddleboxSpec, Named
 
 #: Each host's file of link telemetry.
@@ -102,32 +101,34 @@ def queue_only(link: LinkSpec, place: LinkPlacement) -> LinkSpec:
     assert place.queue_at is not None
     end = 0 if link.ends[0] == place.queue_at else 1
     declared = link.forward if end == 0 else link.reverse
-    limits: dict[str, Any] = {} if declared.rate_bps is None else {"rate_bps": declared.rate_bps}
-    # The agent's first interface is on the node's side, whichever end of the link the node is.
-    parts: dict[str, Any] = {
-        "forward": DirectionSpec(queue=declared.queue, **limits),
-        "reverse": DirectionSpec(queue=Named(name="droptail", options={})),
-    }
     boxes = tuple(
         MiddleboxSpec(name=box.name, options=box.options, end=0) for box in link.middleboxes if box.end == end
     )
-    if boxes:
-        parts["middleboxes"] = boxes
-    return LinkSpec(name=link.name, kind="point-to-point", ends=(place.queue_at, "line"), options={}, **parts)
+    return LinkSpec.make(
+        name=link.name,
+        kind="point-to-point",
+        ends=(place.queue_at, "line"),
+        options={},
+        # The agent's first interface is on the node's side, whichever end of the link the node is.
+        forward=DirectionSpec.make(queue=declared.queue, rate_bps=declared.rate_bps),
+        reverse=DirectionSpec(queue=Named(name="droptail", options={})),
+        middleboxes=boxes or None,
+    )
 
 
 def merged(reports: Sequence[DriverReport]) -> DriverReport:
     """One report of several emulators. Without any, nothing stalled."""
-    merged_parts: dict[str, Any] = {"links": {}, "realtime": all(report.realtime for report in reports)}
-    for report in reports:
-        merged_parts["links"] |= report.links
+    links = {name: link for report in reports for name, link in report.links.items()}
+    result = DriverReport(links=links, realtime=all(report.realtime for report in reports))
     stalls = [report.stalls for report in reports if report.stalls is not None]
-    if stalls:
-        merged_parts["stalls"] = {
-            "count": sum(stall.count for stall in stalls),
-            "total_s": max(stall.total_s for stall in stalls),
-            "longest_s": max(stall.longest_s for stall in stalls),
+    if not stalls:
+        return result
+    return result.replace(
+        stalls=Stalls(
+            count=sum(stall.count for stall in stalls),
+            total_s=max(stall.total_s for stall in stalls),
+            longest_s=max(stall.longest_s for stall in stalls),
             # Of the emulator that stalled most; None where its kernel does not count it.
-            "queued_s": max(stalls, key=lambda stall: stall.total_s).queued_s,
-        }
-    return DriverReport(**merged_parts)
+            queued_s=max(stalls, key=lambda stall: stall.total_s).queued_s,
+        )
+    )

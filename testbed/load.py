@@ -26,13 +26,13 @@ def greatest_load_bps(scenario: Scenario, plan: Plan, real: Collection[str] = ()
     # The load of a link: the narrowest link of each path over it, once for all its connections, and each source that
     # has a rate.
     loads: dict[str, dict[tuple[str, str], float]] = {name: {} for name in rates}
-    boundless: set[str] = set()
+    # Programs of a user send what they like, and a session has no other traffic.
+    boundless: set[str] = set() if scenario.workload else set(rates)
     for flow in scenario.workload:
-        path = links_between(plan, flow.from_, flow.to) | links_between(plan, flow.to, flow.from_)
+        path = links_of(plan, flow)
         limited = {name: rate for name in path if (rate := rates[name]) is not None}
         source_bps = source_rate_bps(flow)
         if flow.kind == "command":
-            # Programs of a user send what they like.
             boundless |= path
             continue
         if source_bps is not None:
@@ -48,9 +48,6 @@ def greatest_load_bps(scenario: Scenario, plan: Plan, real: Collection[str] = ()
     greatest: dict[str, float | None] = {}
     for name, rate in rates.items():
         bound = None if name in boundless else sum(loads[name].values())
-        if not scenario.workload:
-            # Programs of a user send what they like.
-            bound = None
         greatest[name] = min((limit for limit in (rate, bound) if limit is not None), default=None)
     return greatest
 
@@ -84,6 +81,11 @@ def greatest_rate_bps(link: LinkSpec) -> float | None:
         changes = [change.rate_bps for change in direction.schedule if change.rate_bps is not None]
         total += max(direction.rate_bps, *changes) if changes else direction.rate_bps
     return total
+
+
+def links_of(plan: Plan, flow: Flow) -> set[str]:
+    """Links of a flow's data and of its acks."""
+    return links_between(plan, flow.from_, flow.to) | links_between(plan, flow.to, flow.from_)
 
 
 def links_between(plan: Plan, start: str, end: str) -> set[str]:

@@ -110,7 +110,7 @@ class LocalNetwork:
         for name in self.plan.nodes:
             self._nodes[name] = self._net.addHost(name, cls=_Node, ip=None, inNamespace=True)
             # Before any interface exists, so that none sends a router solicitation.
-            self._run(name, ["sh", "-c", DISABLE_IPV6])
+            self.run_on(name, ["sh", "-c", DISABLE_IPV6])
         for link in links:
             self._add_link(link)
         for name, node in self.plan.nodes.items():
@@ -201,7 +201,13 @@ class LocalNetwork:
         Raises:
             TestbedError: it failed.
         """
-        self._run(node, command, stdin)
+        process = self._nodes[node].popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        output, _ = process.communicate(stdin.encode())
+        if process.returncode != 0:
+            reason = output.decode(errors="replace").strip() or f"status {process.returncode}"
+            raise TestbedError(f"node {node} could not be set up: '{' '.join(command)}' failed: {reason}")
 
     def node_pid(self, node: str) -> int:
         """A process in a node's namespaces, as this cell numbers it."""
@@ -218,15 +224,15 @@ class LocalNetwork:
         lines = addressing.ip_batch(plan) if present else [f"address flush dev {name}" for name in names]
         if with_ipv6:
             forwards = "0" if plan.kind == "host" else "1"
-            self._run(node, ["sh", "-c", ENABLE_IPV6, "sh", forwards, *names])
+            self.run_on(node, ["sh", "-c", ENABLE_IPV6, "sh", forwards, *names])
             lines += addressing.ipv6_batch(plan)
             self._with_ipv6.add(node)
         elif node in self._with_ipv6:
-            self._run(node, ["sh", "-c", DISABLE_IPV6])
+            self.run_on(node, ["sh", "-c", DISABLE_IPV6])
             self._with_ipv6.remove(node)
         self._ip_batch(node, lines)
         if with_ipv6:
-            self._run(node, ["sh", "-c", REPORTED, "sh", *names])
+            self.run_on(node, ["sh", "-c", REPORTED, "sh", *names])
 
     def check(self) -> None:
         """Nothing can be lost without this process."""
@@ -251,17 +257,7 @@ class LocalNetwork:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _ip_batch(self, name: str, lines: Sequence[str]) -> None:
-        self._run(name, ["ip", "-batch", "-"], "\n".join(lines) + "\n")
-
-    def _run(self, name: str, command: list[str], stdin: str = "") -> None:
-        """Runs a command in a node's namespaces."""
-        process = self._nodes[name].popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        output, _ = process.communicate(stdin.encode())
-        if process.returncode != 0:
-            reason = output.decode(errors="replace").strip() or f"status {process.returncode}"
-            raise TestbedError(f"node {name} could not be set up: '{' '.join(command)}' failed: {reason}")
+        self.run_on(name, ["ip", "-batch", "-"], "\n".join(lines) + "\n")
 
 
 def _stay(*_: Any) -> None:

@@ -118,7 +118,7 @@ class ModemLink(EmulatedLink):
     """
 
     def __init__(self, node1: Any, node2: Any, profile: str = "dialup-28.8", **others: Any) -> None:
-        profiles = {entry["name"]: entry for entry in node_binary.call("registry")["profiles"]}
+        profiles = {entry["name"]: entry for entry in node_binary.registry()["profiles"]}
         if profile not in profiles:
             raise TestbedError(unknown("link profile", profile, sorted(profiles)))
         known = {key: value for key, value in profiles[profile]["spec"].items() if key != "name"}

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from testbed import build_cache, node_binary
@@ -38,8 +38,6 @@ MOST_LINES = 60
 #: How the list of its members begins in the checkout's manifest.
 _MEMBERS = "members = ["
 
-Say = Callable[[str], None]
-
 _in_use: dict[str, Crate] = {}
 _lock = threading.Lock()
 
@@ -55,7 +53,7 @@ def lockfile() -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-def use(crates: Iterable[Crate], report: Say = say) -> None:
+def use(crates: Iterable[Crate]) -> None:
     """Lets this process, and those that it starts, use a node that has these crates beside those that it had before.
 
     Raises:
@@ -71,7 +69,7 @@ def use(crates: Iterable[Crate], report: Say = say) -> None:
             # Ansible has copied the node with them.
             _in_use.update(wanted)
             return
-        binary = build(list(wanted.values()), report)
+        binary = build(list(wanted.values()))
         _in_use.update(wanted)
         os.environ[VARIABLE] = str(binary)
 
@@ -86,7 +84,7 @@ def lack(crates: Iterable[CrateUsed]) -> str | None:
     return lacking(crates, {own["name"]: own["sha256"] for own in node_binary.registry()["crates"]})
 
 
-def build(crates: Sequence[Crate], report: Say) -> Path:
+def build(crates: Sequence[Crate]) -> Path:
     """The node with these crates, from the cache or new.
 
     Raises:
@@ -105,7 +103,7 @@ def build(crates: Sequence[Crate], report: Say) -> Path:
             target = place / "target"
         compiled = any((target / "release/deps").glob("libbackchannel_node-*.rlib"))
         once = f"once, about {FIRST_S // 60} min; seconds for further ones"
-        report(f"building a node with {names}: {'some seconds' if compiled else once}")
+        say(f"building a node with {names}: {'some seconds' if compiled else once}")
         workspace = scratch / "workspace"
         _write(workspace, crates)
         log = place / "build.log"

@@ -130,12 +130,12 @@ def place(
 
 
 def _host_of(hosts: Sequence[Host], nodes: Sequence[str]) -> dict[str, str]:
-    for key, what in (("name", "are called"), ("address", "have the address")):
-        values = Counter(getattr(host, key) if key == "name" else (host.address, host.port) for host in hosts)
-        for value, times in values.items():
-            if times > 1 and value != ("", 22):
-                shown = value if isinstance(value, str) else value[0]
-                raise TestbedError(f"hosts: {times} hosts {what} '{shown}'; each machine is one host")
+    for name, times in Counter(host.name for host in hosts).items():
+        if times > 1:
+            raise TestbedError(f"hosts: {times} hosts are called '{name}'; each machine is one host")
+    for (address, _), times in Counter((host.address, host.port) for host in hosts if host.address).items():
+        if times > 1:
+            raise TestbedError(f"hosts: {times} hosts have the address '{address}'; each machine is one host")
     host_of: dict[str, str] = {}
     for host in hosts:
         if host.plays is None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from flask import g, request
-from markupsafe import Markup
+from flask import g
 
 from analysis import answer
 from analysis.figures import tradeoff
@@ -19,7 +18,6 @@ from experiments.api import point_label
 from testbed.scenario import Scenario
 from web import campaign_data
 from web.cache import cached
-from web.figures import embedded
 
 #: Values of the x field that get a sentence each.
 MOST_PLACES = 12
@@ -32,17 +30,15 @@ class Answer:
     sentences: list[str]
     #: Value of the x field to the sentences for the points that have it.
     places: list[tuple[str, list[str]]]
-    #: None without another direction; and for the page.
+    #: None without another direction.
     figure: Figure | None
-    figure_data: Markup
 
 
 def of(campaign: CampaignRow, means: Means | None, axes: Mapping[str, Sequence[str]]) -> Answer | None:
     """The answer for the metric, x field and fixed fields that the address asks for; None without results."""
     if means is None:
         return None
-    fixed = {name: request.args[f"fix.{name}"] for name in axes if request.args.get(f"fix.{name}") in axes[name]}
-    fixed.pop(means.x_field, None)
+    fixed = campaign_data.fixed_fields(axes, means.x_field)
     key = ("answer", campaign.id, means.metric, means.subject, means.x_field, tuple(fixed.items()))
     return cached(key, lambda: _made(campaign, means, axes, fixed))
 
@@ -89,7 +85,7 @@ def _made(
         said.append("This metric is exploratory: the campaign does not ask about it.")
     elif stated is not None and stated.instead:
         said.insert(0, stated.instead)
-    return Answer(said, by_place, figure, embedded(figure) if figure else Markup(""))
+    return Answer(said, by_place, figure)
 
 
 def _places(points: Sequence[PointRow], means: Means) -> list[tuple[str, list[PointRow]]]:

@@ -119,6 +119,7 @@ def create_app(results: Path | str, token: str = "", names: Sequence[str] = (), 
         metric_title=title_of,
         pace=live.pace,
         cell=cell_text,
+        embedded=figures.embedded,
         level=level_text,
         label=lambda pairs: point_label(dict(pairs)),
         moment=_moment,
@@ -215,8 +216,7 @@ def _ago(seconds: float | None) -> str:
     past = max(datetime.datetime.now(datetime.UTC).timestamp() - seconds, 0.0)
     for size, word in ((86400, "day"), (3600, "hour"), (60, "minute")):
         if past >= size:
-            count = int(past // size)
-            return f"{count} {word}{'s' if count > 1 else ''} ago"
+            return f"{units.number_of(int(past // size), word)} ago"
     return "just now"
 
 

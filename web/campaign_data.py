@@ -25,9 +25,9 @@ from analysis.store import notes as written
 from analysis.store.queries import RunQuery
 from analysis.store.rows import MISSING, CampaignRow, ListedRunRow, MemberRow, NoteRow, PointRow, TableRow
 from experiments.papers.figure import CampaignFigure, of_campaign
+from experiments.papers.scorecard import published
 from testbed import units
 from testbed.scenario import Scenario
-from web import scorecard
 from web.cache import cached, permanent
 
 #: Rows of a page of runs.
@@ -198,7 +198,7 @@ def columns(campaign_id: str) -> list[Kind]:
     known = kinds(campaign_id)
     asked = question_of(campaign_id)
     wanted = [asked.quantity, asked.beside] if asked is not None else []
-    first = [kind for quantity in wanted for kind in known if quantity and kind.key == f"{quantity[0]}/{quantity[1]}"]
+    first = [kind for quantity in wanted for kind in known if quantity and kind.key == quantity.key]
     usual = [*(kind for kind in known if is_output(kind.metric)), *(kind for kind in known if _is_usual(kind.metric))]
     room = max(MOST_COLUMNS - len(axes_of(campaign_id)), LEAST_COLUMNS)
     return chosen or list(dict.fromkeys([*first, *usual]))[:room]
@@ -436,20 +436,25 @@ def chosen_kind(campaign: CampaignRow) -> Kind | None:
     return known.get(request.args.get("metric", "")) or Kind(*asked.quantity)
 
 
+def fixed_fields(axes: Mapping[str, Sequence[str]], x_field: str) -> dict[str, str]:
+    """The fields that the address fixes with `fix.FIELD`, but for the x field, and their values."""
+    args = request.args
+    return {name: args[f"fix.{name}"] for name in axes if name != x_field and args.get(f"fix.{name}") in axes[name]}
+
+
 def metric_figure(campaign: CampaignRow) -> Means | None:
     """Means of the metric that the address asks for, along the field that it asks for."""
     campaign_id = campaign.id
     kind = chosen_kind(campaign)
     if kind is None:
         return None
-    metric, subject, values = kind.metric, kind.subject, scorecard.published_for(campaign)
+    metric, subject, values = kind.metric, kind.subject, published(campaign.text)
     rows = summary(campaign_id, metric, subject)
     axes = axes_of(campaign_id)
     x_field = request.args.get("x", "")
     if x_field not in axes:
         x_field = figures.default_x(axes)
-    fixed = {name: request.args[f"fix.{name}"] for name in axes if request.args.get(f"fix.{name}") in axes[name]}
-    fixed.pop(x_field, None)
+    fixed = fixed_fields(axes, x_field)
 
     def make() -> Means:
         return figures.of_points(

@@ -28,7 +28,6 @@ from testbed.units import number_of
 from web import answers, campaign_data, topology
 from web.cache import cached, of_one_moment
 from web.campaign_data import head, points
-from web.figures import embedded
 from web.run_view import sentence
 
 blueprint = Blueprint("campaigns", __name__)
@@ -72,7 +71,6 @@ def show(campaign_id: str) -> str:
     campaign, all_points = head(campaign_id), points(campaign_id)
     axes = campaign_data.axes_of(campaign_id)
     means, of_file = campaign_data.metric_figure(campaign), campaign_data.file_figure(campaign)
-    figure = means.figure() if means else None
     at = max(request.args.get("points", 1, int), 1)
     per_page = max(min(POINTS, BEHIND // max(campaign.repetitions, 1)), FEWEST)
     some = all_points[(at - 1) * per_page : at * per_page]
@@ -94,12 +92,10 @@ def show(campaign_id: str) -> str:
         per_page=per_page,
         kinds=campaign_data.kinds(campaign_id),
         means=means,
-        figure=figure,
-        figure_data=embedded(figure) if figure else "",
+        figure=means.figure() if means else None,
         answer=answers.of(campaign, means, axes),
         of_file=of_file,
         file_figure=of_file.figure() if of_file else None,
-        file_figure_data=embedded(of_file.figure()) if of_file else "",
         query=request.query_string.decode("latin1"),
         causes=cached(("causes", campaign_id), lambda: g.store.causes(campaign_id)),
         table=points_table(campaign_id, some),
@@ -260,7 +256,7 @@ def _marks(campaign_id: str, metric: str, flow: str, some: Sequence[PointRow]) -
 def _question(campaign: CampaignRow, axes: Mapping[str, Sequence[str]], combinations: int) -> str:
     """What the campaign varies, in a sentence."""
     if not axes:
-        return f"One combination, {campaign.repetitions} repetition{'s' if campaign.repetitions != 1 else ''}."
+        return f"One combination, {number_of(campaign.repetitions, 'repetition')}."
     parts = []
     for name, values in axes.items():
         shown = (

@@ -137,13 +137,7 @@ def main() -> None:
         warnings = api.warnings(plan, request["file"], request["text"])
         verdict = Verdict([], summary, warnings, plan.runs[0].scenario)
     scenario = None if verdict.scenario is None else verdict.scenario.as_json()
-    answer = {
-        "problems": verdict.problems,
-        "summary": verdict.summary,
-        "warnings": verdict.warnings,
-        "scenario": scenario,
-    }
-    json.dump(answer, sys.stdout)
+    json.dump(vars(verdict) | {"scenario": scenario}, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from web import flow_roles, run_view, runs
 from web.cache import cached
 from web.campaign_data import apart, head, points, question_of
 from web.compared import Row, Subject, difference_json, note_on, rows_of, verdicts
-from web.figures import answer, embedded
+from web.figures import answer
 
 blueprint = Blueprint("compare", __name__)
 
@@ -74,7 +74,6 @@ def show() -> str:
         verdicts=verdicts(subjects, rows),
         means=means,
         figure=bars,
-        figure_data=embedded(bars) if bars else "",
         overlays=_overlays(flow, queue, bool(subjects) and all(map(_is_counted, subjects))),
         named=_named(),
     )

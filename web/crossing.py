@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypedDict
 
 import polars as pl
@@ -82,15 +83,17 @@ def crossing(run: StoredRun, from_s: float, to_s: float) -> Crossing | NotShown:
         )
     except Unmeasured as error:
         return NotShown(note=f"{error}; both ends of {link.name} are needed")
-    left = _side(scenario, link)
+    others = [other for other in scenario.links if other is not link]
+    # Nodes on the near side of the link.
+    left = distances(link.ends[0], (node.name for node in scenario.nodes), others).keys()
     ends = {address: node for node, of_node in tables.addresses.items() for address in of_node}
     workload = scenario.workload
     numbers = {(flow.from_, flow.port): number for number, flow in enumerate(workload)}
     packets: list[Packet] = []
     for direction, (entry, exit_) in enumerate(((near, far), (far, near))):
         side = link.direction(DIRECTIONS[direction])
-        going = _going(tables, entry, left, ends, direction, from_s - slack_s, to_s + slack_s)
-        coming = _going(tables, exit_, left, ends, direction, from_s - slack_s, to_s + slack_s)
+        going = _going(tables, entry, left, ends, direction)
+        coming = _going(tables, exit_, left, ends, direction)
         arrived = _arrivals(going, coming, slack_s)
         for number, (t_s, *key, ip_len, again, data, port) in enumerate(going.iter_rows()):
             out_s = arrived.get(number)
@@ -136,17 +139,10 @@ def _arrivals(going: pl.DataFrame, coming: pl.DataFrame, slack_s: float) -> dict
 
 
 def _going(
-    data: RunData,
-    seen: pl.DataFrame,
-    left: set[str],
-    ends: Mapping[str, str],
-    direction: int,
-    from_s: float,
-    to_s: float,
+    data: RunData, seen: pl.DataFrame, left: Collection[str], ends: Mapping[str, str], direction: int
 ) -> pl.DataFrame:
     """Segments in one direction of the link, with the columns that identify each at both ends."""
-    rows = seen.filter((pl.col("t_s") >= from_s) & (pl.col("t_s") <= to_s))
-    named = rows.join(data.connections.select("conn", "file", *ENDS, "listening_port"), on=["conn", "file"])
+    named = seen.join(data.connections.select("conn", "file", *ENDS, "listening_port"), on=["conn", "file"])
     on_left = pl.col("client").replace_strict({address: node in left for address, node in ends.items()}, default=True)
     # The client's packets are `dir` 0; they go forward if the client is on the near side.
     forward = pl.when(pl.col("dir") == 0).then(on_left).otherwise(~on_left)
@@ -165,18 +161,20 @@ def _going(
     )
 
 
-def _side(scenario: Scenario, link: LinkSpec) -> set[str]:
-    """Nodes on the near side of a link: those that its first end reaches without it."""
-    nodes, todo = {link.ends[0]}, [link.ends[0]]
+def distances(start: str, names: Iterable[str], links: Iterable[LinkSpec]) -> dict[str, int]:
+    """Nodes that are reached from one over these links, and over how many."""
+    beside: dict[str, list[str]] = {name: [] for name in names}
+    for link in links:
+        for end in link.ends:
+            beside[end] += [other for other in link.ends if other != end]
+    found, todo = {start: 0}, deque([start])
     while todo:
-        here = todo.pop()
-        for other in scenario.links:
-            if other.name != link.name and here in other.ends:
-                for end in other.ends:
-                    if end not in nodes:
-                        nodes.add(end)
-                        todo.append(end)
-    return nodes
+        here = todo.popleft()
+        for other in beside[here]:
+            if other not in found:
+                found[other] = found[here] + 1
+                todo.append(other)
+    return found
 
 
 def _longest_s(link: LinkSpec) -> float:

@@ -11,6 +11,7 @@ from analysis.captures.fate import Lost, Sent, TransmissionOutcome, fate
 from analysis.routes import Routes
 from testbed.addressing import make_plan
 from testbed.scenario import Direction
+from testbed.units import number_of
 
 #: Time between a packet's capture and what its line wrote down of it, at most, in s.
 BESIDE_S = 0.001
@@ -118,10 +119,10 @@ def _sentence(result: TransmissionOutcome, place: LossLocation | None) -> str:
         parts = ["The captures do not show whether it arrived"]
     if result.again is None:
         return f"{parts[0]}; not retransmitted."
-    many = f"after {result.duplicate_acks} duplicate ack{'s' if result.duplicate_acks != 1 else ''}"
     waited_s = result.again.t_s - result.sent.t_s
-    if not result.duplicate_acks:
-        many = "in recovery, without duplicate acks"
+    many = "in recovery, without duplicate acks"
+    if result.duplicate_acks:
+        many = f"after {number_of(result.duplicate_acks, 'duplicate ack')}"
     reasons = {"timeout": f"by a timeout, {waited_s:.3g} s later", "fast retransmission": many}
     why = reasons.get(result.again.kind, f"{waited_s:.3g} s later")
     return f"{parts[0]}; retransmitted at {result.again.t_s:.3f} s {why}."

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import secrets
-import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NotRequired, TypedDict
@@ -20,6 +16,7 @@ from typing import NotRequired, TypedDict
 from analysis.errors import message_of
 from analysis.store import Store, StoreError
 from experiments.api import import_command, imported_run
+from testbed.local_folders import ScratchFolder, sweep
 
 #: Bytes of an upload with all its files, files of one, and imports that are listed.
 MOST_BYTES, MOST_FILES, MOST_LISTED = 1 << 30, 6, 50
@@ -116,12 +113,15 @@ class ImportQueue:
         self._store = store
         self._folder = store.folder
         self._results = results
+        self._uploaded = store.folder / "uploads"
+        self._uploaded.mkdir(parents=True, exist_ok=True)
         self._uploads: OrderedDict[str, Import] = OrderedDict()
         self._lock = threading.Lock()
         self._slots = threading.Semaphore(AT_ONCE)
-        #: A locked descriptor of each upload's folder: a folder without a lock was left by a site that died.
-        self._locks: dict[Path, int] = {}
-        self._sweep()
+        #: Of the uploads that are read or wait.
+        self._folders: set[ScratchFolder] = set()
+        # A site that died left them.
+        sweep(self._uploaded)
 
     def as_json(self, upload: Import) -> ImportState:
         """An upload with its reader's progress."""
@@ -137,38 +137,27 @@ class ImportQueue:
         with self._lock:
             return self._uploads.get(import_id)
 
-    def new_folder(self) -> Path:
+    def new_folder(self) -> ScratchFolder:
         """A new folder with a random name for an upload's files.
 
         Raises:
             QueueFull: too many uploads wait.
+            TestbedError: it cannot be created.
         """
-        upload = self._folder / "uploads" / secrets.token_hex(8)
         with self._lock:
-            if len(self._locks) >= MOST_WAITING:
+            if len(self._folders) >= MOST_WAITING:
                 raise QueueFull(f"{MOST_WAITING} uploads wait already; try again when some of them are done.")
-            with _exclusive(upload.parent):
-                upload.mkdir(mode=0o700)
-                self._locks[upload] = _locked(upload)
-        return upload
+            folder = ScratchFolder(self._uploaded)
+            self._folders.add(folder)
+        return folder
 
-    def release(self, folder: Path) -> None:
+    def release(self, folder: ScratchFolder) -> None:
         """Deletes an upload's files."""
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.close()
         with self._lock:
-            os.close(self._locks.pop(folder))
+            self._folders.remove(folder)
 
-    def _sweep(self) -> None:
-        uploads = self._folder / "uploads"
-        with _exclusive(uploads):
-            for folder in uploads.iterdir():
-                try:
-                    os.close(_locked(folder))
-                except OSError:
-                    continue  # Another running site has it.
-                shutil.rmtree(folder, ignore_errors=True)
-
-    def start(self, upload: Import, folder: Path) -> None:
+    def start(self, upload: Import, folder: ScratchFolder) -> None:
         """Starts reading a folder of captures, without waiting for it."""
         with self._lock:
             self._uploads[upload.id] = upload
@@ -176,12 +165,12 @@ class ImportQueue:
                 self._uploads.popitem(last=False)
         threading.Thread(target=self._work, args=(upload, folder), name=f"import {upload.id}", daemon=True).start()
 
-    def _work(self, upload: Import, folder: Path) -> None:
+    def _work(self, upload: Import, folder: ScratchFolder) -> None:
         state = "failed"
         try:
             with self._slots:
                 upload.state = "reading"
-                upload.run_ids = [_read(self._results, sorted(folder.iterdir()), upload)]
+                upload.run_ids = [_read(self._results, sorted(folder.path.iterdir()), upload)]
                 state = "done"
         except ImportFailed as error:
             upload.message = str(error)
@@ -194,33 +183,6 @@ class ImportQueue:
             with contextlib.suppress(StoreError):
                 self._store.sweep()
             upload.state = state
-
-
-def _locked(folder: Path) -> int:
-    """Locks a folder for as long as the descriptor is open and this process lives.
-
-    Raises:
-        OSError: another holds it.
-    """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-@contextlib.contextmanager
-def _exclusive(uploads: Path) -> Iterator[None]:
-    """Keeps other sites from creating or sweeping folders of uploads."""
-    uploads.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(uploads, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 class ImportFailed(Exception):

@@ -80,7 +80,7 @@ def _accept() -> Import:
     except QueueFull as error:
         abort(503, str(error))
     try:
-        names, total = _save(files, folder)
+        names, total = _save(files, folder.path)
     except BaseException:
         queue.release(folder)
         raise

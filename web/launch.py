@@ -43,7 +43,6 @@ from experiments.api import (
 from web import campaign_data, guide
 from web.campaigns import POINTS, network_picture, points_table
 from web.check import Verdict, check
-from web.figures import embedded
 
 blueprint = Blueprint("launch", __name__)
 
@@ -110,7 +109,6 @@ def asked(number: int) -> str:
         campaign=campaign,
         means=means,
         figure=means.figure() if means else None,
-        figure_data=embedded(means.figure()) if means else "",
         table=points_table(campaign.id, campaign_data.points(campaign.id)[:POINTS]) if campaign else "",
     )
 

@@ -180,7 +180,7 @@ def events() -> Response:
     store, campaign_id = g.store, request.args.get("campaign", "")
     # HEAD gets no stream, because its client would never read it.
     stays = request.method == "GET" and request.args.get("once") is None and watcher.acquire_stream()
-    stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id), RETRY_S)])
+    stream = _stream(watcher, store, campaign_id) if stays else iter([_event(snapshot(store, campaign_id))])
     return Response(
         stream, mimetype="text/event-stream", headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     )
@@ -190,7 +190,7 @@ def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
     try:
         ends, seen, last = time.monotonic() + LONGEST_S, -1, ""
         while time.monotonic() < ends and not watcher.closed:
-            now = _event(snapshot(store, campaign_id), RETRY_S)
+            now = _event(snapshot(store, campaign_id))
             yield ": still here\n\n" if now == last else now
             last = now
             seen = watcher.wait(seen, KEEPALIVE_S)
@@ -198,5 +198,5 @@ def _stream(watcher: Watcher, store: Store, campaign_id: str) -> Iterator[str]:
         watcher.release_stream()
 
 
-def _event(state: Snapshot, retry_s: int) -> str:
-    return f"retry: {retry_s * 1000}\nevent: state\ndata: {json.dumps(state)}\n\n"
+def _event(state: Snapshot) -> str:
+    return f"retry: {RETRY_S * 1000}\nevent: state\ndata: {json.dumps(state)}\n\n"

@@ -12,12 +12,10 @@ from typing import Any
 
 from flask import Blueprint, Response, abort, g, jsonify, render_template, request
 
-from analysis.figures.campaign import PublishedValue
 from analysis.handle import OpenResults
-from analysis.store.rows import CampaignRow
 from experiments.papers import wording
 from experiments.papers.page import PAPERS
-from experiments.papers.scorecard import VERDICTS, Artefact, Score, Verdict, count, document, published, scorecard
+from experiments.papers.scorecard import VERDICTS, Artefact, Score, Verdict, count, document, scorecard
 from testbed.units import plain
 from web import studies, wall
 from web.cache import cached, permanent
@@ -76,11 +74,6 @@ def studies_of(artefact: Artefact) -> list[studies.Section]:
 
 def _kept_score(key: tuple[Any, ...], make: Callable[[], Score]) -> Score:
     return permanent([("score", *key)], lambda missing: {missing[0]: make()})["score", *key]
-
-
-def published_for(campaign: CampaignRow) -> list[PublishedValue]:
-    """Published values with which a campaign is compared."""
-    return published(campaign.text)
 
 
 @blueprint.get("/scorecard")

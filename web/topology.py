@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 
 from testbed.scenario import LinkSpec, Node, Scenario
-from web.crossing import STUDIED, link_under_study
+from web.crossing import STUDIED, distances, link_under_study
 from web.network_words import description, flow_lines, link_labels
 from web.picture import Box, Label, Picture, Wire
 
@@ -96,7 +95,7 @@ def _columns(names: Sequence[str], links: Sequence[LinkSpec], studied: LinkSpec 
     """
     apart = [link for link in links if link is not studied]
     if studied is not None:
-        left, right = (_distances(end, names, apart) for end in studied.ends)
+        left, right = (distances(end, names, apart) for end in studied.ends)
         if left.keys().isdisjoint(right) and len(left) + len(right) == len(names):
             # The node that the file names first is on the left.
             if names[0] in right:
@@ -104,29 +103,13 @@ def _columns(names: Sequence[str], links: Sequence[LinkSpec], studied: LinkSpec 
             place = {name: -far for name, far in left.items()} | {name: far + 1 for name, far in right.items()}
             return _by_column(place, names)
     # In a network without loops, the node farthest from any other is an end of the longest path.
-    far = _distances(names[0], names, links)
+    far = distances(names[0], names, links)
     end = max(far, key=lambda name: (far[name], -names.index(name)))
-    path = _distances(end, names, links)
+    path = distances(end, names, links)
     other = max(path, key=lambda name: path[name])
     if names.index(other) < names.index(end):
-        path = _distances(other, names, links)
+        path = distances(other, names, links)
     return _by_column(path, names)
-
-
-def _distances(start: str, names: Sequence[str], links: Sequence[LinkSpec]) -> dict[str, int]:
-    """Nodes that are reached from one over these links, and over how many."""
-    beside: dict[str, list[str]] = {name: [] for name in names}
-    for link in links:
-        for end in link.ends:
-            beside[end] += [other for other in link.ends if other != end]
-    distances, todo = {start: 0}, deque([start])
-    while todo:
-        here = todo.popleft()
-        for other in beside[here]:
-            if other not in distances:
-                distances[other] = distances[here] + 1
-                todo.append(other)
-    return distances
 
 
 def _by_column(place: Mapping[str, int], names: Sequence[str]) -> list[list[str]]:

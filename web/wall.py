@@ -11,7 +11,7 @@ from analysis.metrics import METRICS
 from analysis.statistics import Interval, exact_interval
 from experiments.papers import wording
 from experiments.papers.scorecard import Artefact, OrderingScore, ValueScore, slack
-from testbed.units import in_unit
+from testbed.units import in_unit, number_of
 from web.picture import Box, Label, Picture, Wire
 
 WIDTH, HEIGHT = 260.0, 138.0
@@ -129,15 +129,8 @@ def _picture(title: str, unit: str, columns: Sequence[_Column], description: str
         for number, column in enumerate(columns):
             picture.labels.append(Label(LEFT + 50 + (number + 0.5) * step, BOTTOM + 10, column.name, "soft", 9))
     else:
-        picture.labels.append(
-            Label(
-                (LEFT + 50 + RIGHT) / 2,
-                BOTTOM + 10,
-                f"{len(columns)} place{'s' if len(columns) > 1 else ''}",
-                "soft",
-                9,
-            )
-        )
+        places = number_of(len(columns), "place")
+        picture.labels.append(Label((LEFT + 50 + RIGHT) / 2, BOTTOM + 10, places, "soft", 9))
     return picture
 
 

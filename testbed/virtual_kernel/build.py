@@ -16,6 +16,7 @@ from pathlib import Path
 
 from testbed import build_cache
 from testbed.errors import BadRequest, TestbedError, Unavailable
+from testbed.units import number_of
 from testbed.virtual_kernel import kernels, own_code
 from testbed.virtual_kernel.kernels import Kernel, Series
 
@@ -124,7 +125,7 @@ def build(name: str, say: Say) -> Kernel:
     kernel = kernels.find(name)
     if kernel.binary.exists():
         return kernel
-    log = _log(kernel)
+    log = _log(name)
 
     def make(scratch: Path) -> None:
         _require(PROGRAMS)
@@ -178,8 +179,7 @@ def build_own(
     _require(
         PROGRAMS if tree is None else {program: PROGRAMS[program] for program in ("make", "gcc", "flex", "bison", "bc")}
     )
-    place = build_cache.place("kernels")
-    log = place / f"build-{name}.log"
+    place, log = build_cache.place("kernels"), _log(name)
     with (
         build_cache.locked(place, f"lock-{name}"),
         build_cache.scratch(place, "building a kernel", ROOM_BYTES) as scratch,
@@ -227,8 +227,7 @@ def build_with(files: Sequence[Path], name: str, say: Say) -> Kernel:
     _require_name(name)
     parts = [own_code.read(file) for file in files]
     series = kernels.SERIES[0]
-    place = build_cache.place("kernels")
-    log = place / f"build-{name}.log"
+    place, log = build_cache.place("kernels"), _log(name)
     tree = _kept_tree(series)
     with (
         build_cache.locked(tree.parent, f"lock-{series.name}"),
@@ -295,14 +294,14 @@ def _series(name: str) -> Series:
     return series
 
 
-def _log(kernel: Kernel) -> Path:
-    return kernel.folder.with_name(f"build-{kernel.name}.log")
+def _log(name: str) -> Path:
+    return build_cache.place("kernels") / f"build-{name}.log"
 
 
 def _announce(what: str, say: Say) -> None:
     cpus = len(os.sched_getaffinity(0))
     minutes = max(1, round(BUILD_CPU_S / cpus / 60))
-    say(f"building {what} for virtual time, once: about {minutes} min on {cpus} CPU{'s' if cpus > 1 else ''}")
+    say(f"building {what} for virtual time, once: about {minutes} min on {number_of(cpus, 'CPU')}")
 
 
 def _require(programs: dict[str, str]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shlex
@@ -74,6 +73,7 @@ class InventoryModule(BaseInventoryPlugin):
             from experiments import inventory as lab
             from experiments.language import campaign, problems
             from testbed import errors, placement, tunnels
+            from testbed.lab import processes as lab_processes
         except ImportError as error:
             raise AnsibleParserError(f"run this with the Python of {root}/.venv: {error}") from error
         try:
@@ -87,7 +87,8 @@ class InventoryModule(BaseInventoryPlugin):
             sets = lab.placements(lab_inventory, scenario.nodes, scenario.links)
         except (problems.CampaignError, errors.TestbedError, errors.Unavailable) as error:
             raise AnsibleParserError(str(error)) from None
-        namespaces, ssh_options = lab_processes(), ssh_words(lab_inventory, tunnels)
+        # Hosts without a process of the lab have named namespaces.
+        processes, ssh_options = lab_processes(), ssh_words(lab_inventory, tunnels)
         for group in lab.HARDWARE_GROUPS.values():
             inventory.add_group(group)
         for placed in sets.values():
@@ -106,7 +107,7 @@ class InventoryModule(BaseInventoryPlugin):
                     **topology_vars,
                     "backchannel_kinds": interface_kinds(name, groups, topology_vars),
                     "backchannel_lines": [interface for _, interface in lab.serial_lines(lab_inventory, [name])],
-                    **connection_vars(lab_inventory, placed.hosts[name], namespaces, ssh_options),
+                    **connection_vars(lab_inventory, placed.hosts[name], processes, ssh_options),
                     **lab.host_variables(lab_inventory, name),
                 }
                 for variable, group in lab.HARDWARE_GROUPS.items():
@@ -122,12 +123,6 @@ def interface_kinds(name, groups, topology_vars):
     return of_node + sorted(topology_vars.get("backchannel_links", {}))
 
 
-def lab_processes():
-    """Process id by host, from the file that testbed.lab writes. Other hosts have named namespaces."""
-    known = os.environ.get("BACKCHANNEL_LAB")
-    return json.loads(Path(known).read_text()) if known else {}
-
-
 def ssh_words(inventory, tunnels):
     """Options of ssh for known hosts and the host in between, as a shell would read them."""
     options, known_hosts = [], inventory.resolved(inventory.file.ssh.known_hosts)
@@ -139,10 +134,10 @@ def ssh_words(inventory, tunnels):
     return " ".join(f"-o {shlex.quote(option)}" for option in options)
 
 
-def connection_vars(inventory, host, namespaces, ssh_options):
+def connection_vars(inventory, host, processes, ssh_options):
     """Variables of the connection to a host."""
     if inventory.file.connection == "namespace":
-        where = f"pid:{namespaces[host.name]}" if host.name in namespaces else host.name
+        where = f"pid:{processes[host.name]}" if host.name in processes else host.name
         # Namespaces share their machine's clock.
         return {
             "ansible_connection": "backchannel.testbed.namespace",
@@ -159,7 +154,7 @@ def connection_vars(inventory, host, namespaces, ssh_options):
         # Runs log in to the agent's account, which must own what the agent opens.
         **dict.fromkeys(("agent_user", "capture_user", "interfaces_user"), ssh.agent_user),
     }
-    if host.name in namespaces:
+    if host.name in processes:
         # A rehearsal's hosts share the clock of this machine too.
         variables["common_clock"] = "none"
     if ssh.key is not None:

@@ -130,7 +130,6 @@ clock_s:
   elements: float
 """
 
-import json
 import os
 import shutil
 import socket
@@ -139,7 +138,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.backchannel.testbed.plugins.module_utils.host import HostError, read, refuse_if_held, run
-from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import KernelState
+from ansible_collections.backchannel.testbed.plugins.module_utils.interface_state import KernelState, ip_json
 from ansible_collections.backchannel.testbed.plugins.module_utils.management import rejection_reasons, ssh_connection
 
 OFFLOADS = (
@@ -272,7 +271,7 @@ def congestion_controls(parameters):
 def interfaces(parameters):
     """Interfaces exist, are up and have no offloads."""
     problems = []
-    live = {link["ifname"]: link for link in json.loads(run(["ip", "-json", "link", "show"]) or "[]")}
+    live = {link["ifname"]: link for link in ip_json(["link", "show"])}
     for name in parameters["interfaces"]:
         if name not in live:
             problems.append(f"interface {name} does not exist")

@@ -386,10 +386,7 @@ def ipv6_commands(changes, originals, state, interface, parameters):
     present = before if changes.check_mode else described(KernelState().state(name), name, "inet6")
     if present == after:
         return []
-    for line in before:
-        changes.add("" if line in after else f"{name}: {line}", "")
-    for line in after:
-        changes.add("", "" if line in before else f"{name}: {line}")
+    add_lines(changes, name, before, after)
     setting = of_interface("ipv6", name, "disable_ipv6")
     if not changes.check_mode:
         originals.record("sysctl " + setting, read(path_of(setting)).strip())
@@ -471,10 +468,7 @@ def rebuilt(changes, name, state, wanted, passed_s):
     differs = [state[key] != wanted[key] for key in ("mac", "up")]
     if before == after and not any(differs):
         return []
-    for line in before:
-        changes.add("" if line in after else f"{name}: {line}", "")
-    for line in after:
-        changes.add("", "" if line in before else f"{name}: {line}")
+    add_lines(changes, name, before, after)
     lines = flush_lines(name, state)
     if state["mac"] != wanted["mac"]:
         changes.add(f"{name}: mac {state['mac']}", f"{name}: mac {wanted['mac']}")
@@ -485,6 +479,14 @@ def rebuilt(changes, name, state, wanted, passed_s):
         changes.add(f"{name}: {words[state['up']]}", f"{name}: {words[wanted['up']]}")
     lines.append(f"link set {name} {'up' if wanted['up'] else 'down'}")
     return lines + address_lines(name, wanted, "inet", passed_s)
+
+
+def add_lines(changes, name, before, after):
+    """Adds the lines of an interface's state that only one side has."""
+    for line in before:
+        changes.add("" if line in after else f"{name}: {line}", "")
+    for line in after:
+        changes.add("", "" if line in before else f"{name}: {line}")
 
 
 def offloads_on(name):

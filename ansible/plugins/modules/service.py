@@ -167,9 +167,8 @@ def remove(parameters, changes, service):
     if service.running() and changes.add(f"{name}: running", f"{name}: not running"):
         service.stop()
     set_file(changes, service.path, None)
-    for path in [*service.leftovers(), *sorted(parameters["secrets"])]:
-        remove_tree(changes, path)
-    for path in [*sorted(parameters["folders"]), *parameters["remove"]]:
+    own = [*service.leftovers(), *sorted(parameters["secrets"]), *sorted(parameters["folders"])]
+    for path in [*own, *parameters["remove"]]:
         remove_tree(changes, path)
     service.after_removal()
     leave_account(changes, parameters["user"], name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import os
 import re
 import secrets
 import signal
@@ -22,6 +23,7 @@ from flask.testing import FlaskClient
 from werkzeug.exceptions import TooManyRequests
 
 from testbed.errors import TestbedError
+from testbed.local_folders import ScratchFolder
 from tests.conftest import backchannel
 from tests.support.campaign_texts import one_line
 from tests.support.simulated import Simulated
@@ -234,11 +236,12 @@ def test_uploads_wait_for_each_other_up_to_a_number(tmp_path: Path, monkeypatch:
     taken = [upload(client, (b"x", "a.pcap")).status_code for _ in range(import_queue.MOST_WAITING + 1)]
     assert taken == [202] * import_queue.MOST_WAITING + [503]
     # Another site on the same folder sweeps what nobody holds, and nothing else.
-    left = tmp_path / "results/uploads/left"
-    left.mkdir()
-    (left / "0.pcap").write_bytes(b"x")
+    left = ScratchFolder(tmp_path / "results/uploads")
+    (left.path / "0.pcap").write_bytes(b"x")
+    os.close(left._lock)
+    left._lock = -1
     create_app(tmp_path / "results")
-    assert not left.exists()
+    assert not left.path.exists()
     assert len(list((tmp_path / "results/uploads").iterdir())) == import_queue.MOST_WAITING
     go_on.set()
     wait_until(lambda: all(entry["state"] == "failed" for entry in client.get("/api/imports").json or []))

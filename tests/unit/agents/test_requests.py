@@ -22,7 +22,7 @@ from agents.service import serve
 REQUESTS = [*(name for name, each in vars(Agent).items() if hasattr(each, "is_request")), "nothing"]
 #: Fields that requests have, so that hostile values get as far as they can.
 FIELDS = [
-    "sysctls", "offloads", "interfaces", "snaplen", "interface", "file", "rate_bps", "name", "program", "options",
+    "sysctls", "interfaces", "snaplen", "interface", "file", "rate_bps", "name", "program", "options",
     "at_monotonic_ns", "holder", "lease_s", "batch", "give", "spec", "seed", "macs", "lines", "address",
     "neighbours", "mac", "at_monotonic_ns", "requests", "interfaces", "timeout_s", "ready_s", "files", "folder",
 ]  # fmt: skip

@@ -292,7 +292,6 @@ def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
             lambda: agent.start_captures([CaptureRequest("lo", "lo.pcap")], 128),
             "experiment's interface; granted are: eth7",
         ),
-        (lambda: agent.settings({}, ["lo"]), "'lo' is not the experiment's"),
         (lambda: agent.network([InterfaceAddress("lo", "10.1.0.1/24")], [], give=True), "'lo' is not the experiment's"),
         (lambda: agent.neighbours([Neighbour("10.1.0.2", mac, "lo")]), "'lo' is not the experiment's"),
         (lambda: agent.sample_shaping({"lo": line}, 0), "'lo' is not the experiment's"),

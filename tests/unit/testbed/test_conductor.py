@@ -50,7 +50,7 @@ class ModelAgent:
         mtus = {end.name: SHORT_BYTES for end in self._network.plan.nodes[self._node].interfaces}
         return Health(1, "6.1.0", True, (), 0, (), "", {}, mtus)
 
-    def settings(self, sysctls: dict[str, str], _offloads: list[str]) -> dict[str, str]:
+    def settings(self, sysctls: dict[str, str]) -> dict[str, str]:
         return sysctls
 
     def start_captures(self, requests: Sequence[CaptureRequest], snaplen: int) -> None:
