@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -26,6 +25,7 @@ from testbed.errors import TestbedError
 from testbed.host_agents import HostAccess, HostAgents
 from testbed.tunnels import Tunnel
 from tests.support.labs import CAMPAIGN
+from tests.support.serving import serving
 
 
 class LocalTunnel(Tunnel):
@@ -53,9 +53,7 @@ class Hosts:
         for name in ("pc1", "pc2"):
             (folder / name).mkdir()
             self.agents[name] = Agent(folder / name, "/bin/false", Grants(None), folder / f"{name}.held")
-            server = running.enter_context(serve(folder / f"{name}.sock", self.agents[name]))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            running.callback(server.shutdown)
+            running.enter_context(serving(serve(folder / f"{name}.sock", self.agents[name])))
 
         def open_tunnel(_agents: HostAgents, _placement: object, _access: HostAccess, name: str) -> LocalTunnel:
             self.tunnels[name] = LocalTunnel(name, folder / f"{name}.sock")
