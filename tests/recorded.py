@@ -51,16 +51,12 @@ def renewed() -> dict[Path, str]:
 
 def main() -> int:
     """Compares or writes."""
-    differing = [page for page, now in renewed().items() if page.read_text() != now and _note(page, now)]
-    for page in differing:
+    differing = {page: now for page, now in renewed().items() if page.read_text() != now}
+    for page, now in differing.items():
         print(page.relative_to(ROOT))
+        if "--update" in sys.argv:
+            page.write_text(now)
     return 1 if differing and "--update" not in sys.argv else 0
-
-
-def _note(page: Path, now: str) -> bool:
-    if "--update" in sys.argv:
-        page.write_text(now)
-    return True
 
 
 if __name__ == "__main__":

@@ -6,12 +6,9 @@ status 0.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 import random
 import shutil
-import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +18,8 @@ from unittest import mock
 import analysis
 from analysis.exports import crate
 from analysis.store import Store
-from experiments.cli import main
 from tests.support import bundles
+from tests.support.called import called
 from tests.support.campaign_texts import asymmetric_path
 from web.app import create_app
 
@@ -81,26 +78,18 @@ def commanded(words: Sequence[str], results: Path, out: Path, run_id: str) -> An
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     given = [word.replace("OUT", str(out)).replace("RUN", run_id) for word in words]
-    said, errors, status = io.StringIO(), io.StringIO(), 0
-    with (
-        mock.patch.object(sys, "argv", ["backchannel", *given, "--results", str(results)]),
-        contextlib.redirect_stdout(said),
-        contextlib.redirect_stderr(errors),
+    try:
         # Figures of a bundle are drawn from rows, take most of its time, and are in no output that is compared.
-        mock.patch.object(crate, "FIGURES", ()),
-    ):
-        try:
-            main()
-        except SystemExit as ended:
-            status = int(ended.code or 0)
-        except BaseException:  # noqa: BLE001 (a panic of polars is no Exception)
-            return Answer(70, b"", traceback.format_exc())
-    if "Traceback" in errors.getvalue():
-        return Answer(status, b"", errors.getvalue())
+        with mock.patch.object(crate, "FIGURES", ()):
+            status, said, errors = called(*given, "--results", results)
+    except BaseException:  # noqa: BLE001 (a panic of polars is no Exception)
+        return Answer(70, b"", traceback.format_exc())
+    if "Traceback" in errors:
+        return Answer(status, b"", errors)
     files = sorted(path for path in out.rglob("*") if path.is_file() and path.suffix not in (".zip", ".sqlite"))
     # A copy may have been damaged on its way: whoever reads it finds its rows right.
     files = [path for path in files if "copy" not in path.parts]
-    return Answer(status, b"".join([said.getvalue().encode(), *(path.read_bytes() for path in files)]))
+    return Answer(status, b"".join([said.encode(), *(path.read_bytes() for path in files)]))
 
 
 def visited(results: Path, campaign_id: str, run_id: str) -> dict[str, Answer]:

@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,15 @@ def running(*words: str, log: Path) -> Iterator[subprocess.Popen[bytes]]:
         yield process
     finally:
         end(process, 15)
+
+
+@contextmanager
+def scheduler(folder: Path, address: str = SCHEDULER) -> Iterator[subprocess.Popen[bytes]]:
+    """A scheduler that serves at this address."""
+    log = folder / "scheduler.log"
+    with running(sys.executable, "-m", "experiments", "dask", "scheduler", "--host", HERE, log=log) as process:
+        wait_until(lambda: f"scheduler at {address}" in log.read_text(), "the scheduler")
+        yield process
 
 
 @contextmanager
@@ -106,16 +115,13 @@ def secured(folder: Path, outcome: dict[str, Any]) -> None:
     foreign = certificates(folder, authority(folder, "foreign"))
     os.environ.update(own)
     with ExitStack() as stack:
-        log = folder / "scheduler.log"
-        words = [sys.executable, "-m", "experiments", "dask", "scheduler", "--host", HERE]
-        stack.enter_context(running(*words, log=log))
-        wait_until(lambda: SECURE in log.read_text(), "the scheduler")
+        stack.enter_context(scheduler(folder, SECURE))
         for number in (1, 2):
             stack.enter_context(worker(number, folder, SECURE))
             await_worker(folder, number)
         command = run(folder)
         command[command.index(SCHEDULER)] = SECURE
-        outcome["status"], outcome["campaign"], outcome["messages"] = finish(command)
+        outcome |= campaign(command)
         strangers = {"with no certificate": {}, "of another authority": foreign}
         for name, settings in strangers.items():
             for key in own:
@@ -141,6 +147,11 @@ def run(folder: Path, *more: str) -> list[str]:
 def finish(words: Sequence[str]) -> tuple[int, str, str]:
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
     return done.returncode, done.stdout, done.stderr
+
+
+def campaign(command: Sequence[str]) -> dict[str, Any]:
+    """The outcome of a command that runs the campaign."""
+    return dict(zip(("status", "campaign", "messages"), finish(command), strict=True))
 
 
 def await_worker(folder: Path, number: int) -> None:
@@ -176,19 +187,11 @@ def main() -> int:
         stack.enter_context(postgresql(folder / "postgresql.log", HERE, 5433, "10.77.0.0/24"))
         if mode == "store":
             os.environ["BACKCHANNEL_TEST_POSTGRESQL"] = DATABASE
-            words = [
-                sys.executable,
-                "-m",
-                "pytest",
-                "-q",
-                "-p",
-                "no:cacheprovider",
-                *(
-                    str(node_binary.ROOT / f"tests/unit/analysis/store/{name}.py")
-                    for name in ("test_store", "test_claims", "test_screened", "test_pruning")
-                ),
-            ]
-            outcome["status"], said, errors = finish(words)
+            names = ("test_store", "test_claims", "test_screened", "test_pruning")
+            files = [str(node_binary.ROOT / f"tests/unit/analysis/store/{name}.py") for name in names]
+            outcome["status"], said, errors = finish(
+                [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
+            )
             outcome["messages"] = said + errors
             print(json.dumps(outcome))
             return 0
@@ -196,40 +199,27 @@ def main() -> int:
             secured(folder, outcome)
             print(json.dumps(outcome))
             return 0
-        words = [sys.executable, "-m", "experiments", "dask", "scheduler", "--host", HERE]
-        scheduler = stack.enter_context(running(*words, log=folder / "scheduler.log"))
-        log = folder / "scheduler.log"
-        wait_until(lambda: "scheduler at" in log.read_text(), "the scheduler")
+        serving = stack.enter_context(scheduler(folder))
         workers = [stack.enter_context(worker(number, folder)) for number in (1, 2)]
         for number in (1, 2):
             await_worker(folder, number)
         if mode == "plain":
-            outcome["status"], outcome["campaign"], outcome["messages"] = finish(run(folder))
+            outcome |= campaign(run(folder))
             _, _, outcome["again"] = finish(run(folder))
         elif mode == "failed":
-            outcome["status"], outcome["campaign"], outcome["messages"] = finish(
-                run(folder, "--limit", "1", "--attempts", "1")
-            )
+            outcome |= campaign(run(folder, "--limit", "1", "--attempts", "1"))
         else:
             runner = subprocess.Popen(run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
             wait_until(lambda: landed() > 0, "a first run", 120)
             outcome["landed_before"] = landed()
-            if mode == "kill":
-                for pid in descendants(workers[0].pid):
-                    try:
-                        os.kill(pid, signal.SIGKILL)
-                    except ProcessLookupError:
-                        pass
-                outcome["campaign"], outcome["messages"] = runner.communicate(timeout=240)
-                outcome["status"] = runner.returncode
-            elif mode == "scheduler":
-                scheduler.kill()
-                outcome["campaign"], outcome["messages"] = runner.communicate(timeout=120)
-                outcome["status"] = runner.returncode
-            else:
-                runner.kill()
-                runner.communicate()
-                outcome["status"], outcome["campaign"], outcome["messages"] = finish(run(folder))
+            victims = {"kill": descendants(workers[0].pid), "scheduler": [serving.pid], "runner": [runner.pid]}
+            for pid in victims[mode]:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            outcome["campaign"], outcome["messages"] = runner.communicate(timeout=240)
+            outcome["status"] = runner.returncode
+            if mode == "runner":
+                outcome |= campaign(run(folder))
     print(json.dumps(outcome))
     return 0
 

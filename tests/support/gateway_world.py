@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 
 from testbed import node_binary
+from tests.support.faults.leftovers import command_line
 from tests.support.processes import marked
 from tests.support.waiting import wait_until
 
@@ -79,10 +80,7 @@ class World:
         assert self._cell.stdout is not None
         internet, phone = map(int, self._cell.stdout.readline().split())
         self._inside = {"internet": internet, "phone": phone}
-        # Addresses of IPv6 that the kernel still tests.
-        wait_until(
-            lambda: "tentative" not in self.run("machine", "ip", "address").stdout, "the machine's addresses", 20
-        )
+        self.settle()
 
     def __enter__(self) -> World:
         return self
@@ -176,8 +174,7 @@ class Gateway:
 
     def pid(self, module: str) -> int:
         """Of the command (module `experiments`) or its daemon (`testbed.gateway_daemon`)."""
-        words = [b"-m", module.encode()]
-        (found,) = (pid for pid in marked(self._mark) if _arguments(pid)[1:3] == words)
+        (found,) = (pid for pid in marked(self._mark) if command_line(pid)[1:3] == ["-m", module])
         return found
 
     def session(self) -> str:
@@ -198,10 +195,3 @@ class Gateway:
 
 
 _numbers = itertools.count(1)
-
-
-def _arguments(pid: int) -> list[bytes]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []

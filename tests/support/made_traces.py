@@ -10,7 +10,7 @@ import polars as pl
 from analysis.captures import BAD_CHECKSUM, DATA, FAST_RETRANSMISSION, NEW, PURE_ACK, RETRANSMISSION, SPURIOUS, RunData
 from testbed.addressing import interfaces
 from testbed.report import DriverReport
-from tests.conftest import typed
+from tests.conftest import queue, typed
 from tests.support.addresses import planned
 
 #: What a data segment is unless told otherwise, and the others by a letter.
@@ -27,18 +27,14 @@ SCHEMA = {
 }  # fmt: skip
 
 
-def queue(limit: int = 10) -> dict[str, Any]:
-    return {"name": "droptail", "options": {"limit_packets": limit}}
-
-
 def path_scenario(forward_bps: int = 1_000_000, reverse_bps: int = 100_000, **changes: Any) -> dict[str, Any]:
     """A sender, two routers with the line under study between them, a receiver."""
 
     def link(name: str, ends: list[str], there: int, back: int) -> dict[str, Any]:
         return {
             "name": name, "kind": "point-to-point", "ends": ends, "options": {},
-            "forward": {"rate_bps": there, "delay_s": 0.01, "queue": queue()},
-            "reverse": {"rate_bps": back, "delay_s": 0.01, "queue": queue()},
+            "forward": {"rate_bps": there, "delay_s": 0.01, "queue": queue(limit_packets=10)},
+            "reverse": {"rate_bps": back, "delay_s": 0.01, "queue": queue(limit_packets=10)},
         }  # fmt: skip
 
     return {

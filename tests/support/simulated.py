@@ -32,8 +32,9 @@ class Simulated(NamedTuple):
     def address(self) -> str:
         return f"/campaigns/{self.campaign['campaign']}"
 
-    def run_id(self, point: int = 0, repetition: int = 0) -> str:
-        return str(self.campaign["points"][point]["runs"][repetition]["run_id"])
+    def run_id(self, point: int = 0) -> str:
+        """Of a point's first run."""
+        return str(self.campaign["points"][point]["runs"][0]["run_id"])
 
 
 def ran(folder: Path, name: str, text: str) -> Simulated:

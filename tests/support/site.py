@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from flask import Flask
 from flask.testing import FlaskClient
-from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from waitress import wasyncore
 
 from analysis.store.documents import SessionChange
@@ -246,11 +246,7 @@ def page(new_page: Callable[..., Page], serve: Callable[[Path], str], request: p
     """
     said: list[str] = []
     page = new_page(viewport={"width": getattr(request, "param", DESKTOP_PX), "height": 900})
-
-    def note(message: ConsoleMessage) -> None:
-        said.append(message.text)
-
-    page.on("console", note)
+    page.on("console", lambda message: said.append(message.text))
     page.on("pageerror", lambda error: said.append(str(error)))
     yield page
     page.close()

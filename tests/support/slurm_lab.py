@@ -15,9 +15,8 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-from tests.support.dask_lab import HERE, SCHEDULER, bridge, finish, run, running
+from tests.support.dask_lab import HERE, SCHEDULER, bridge, campaign, run, running
 from tests.support.postgresql import postgresql
 from tests.support.waiting import wait_until
 
@@ -62,7 +61,6 @@ def main() -> None:
     (folder / "slurm.conf").write_text(configuration)
     (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     os.environ |= {"SLURM_CONF": str(folder / "slurm.conf"), "BACKCHANNEL_LOCAL": str(folder / "local")}
-    outcome: dict[str, Any] = {}
     with ExitStack() as stack:
         stack.enter_context(postgresql(folder / "postgresql.log", HERE, 5433, "10.77.0.0/24"))
         stack.enter_context(running("slurmctld", "-D", log=folder / "slurmctld.log"))
@@ -80,7 +78,7 @@ def main() -> None:
         wait_until(lambda: "R " in said("squeue", "--noheader", "--format", "%t %j"), "a job", 120)
         command = run(folder)
         command[command.index(SCHEDULER)] = address
-        outcome["status"], outcome["campaign"], outcome["messages"] = finish(command)
+        outcome = campaign(command)
         jobs.send_signal(signal.SIGTERM)
         outcome["ended"] = jobs.wait(60)
         wait_until(lambda: not said("squeue", "--noheader").strip(), "the end of the job", 60)

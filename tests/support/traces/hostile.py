@@ -43,11 +43,11 @@ def transfer(segments: int) -> list[bytes]:
     return packets
 
 
-def as_pcap(times_ns: Sequence[int], unit_ns: int = 1, packets: Sequence[bytes] | None = None) -> bytes:
+def as_pcap(times_ns: Sequence[int], packets: Sequence[bytes] | None = None) -> bytes:
     """A pcap file of packets with these times; without packets, of a transfer."""
     given = transfer((len(times_ns) - 3) // 2) if packets is None else packets
     records = (pcap.Record(at, data, len(data)) for at, data in zip(times_ns, given, strict=True))
-    return pcap.written(pcap.Header(pcap.RAW, unit_ns), records)
+    return pcap.written(pcap.Header(pcap.RAW, 1), records)
 
 
 def as_pcapng(ticks: Sequence[int], resolution: int) -> bytes:

@@ -6,6 +6,7 @@ import json
 import struct
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -185,15 +186,8 @@ def payload(drops: int, queued: int) -> bytes:
 
 def test_a_sampler_writes_changes_and_counts_until_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter([payload(0, 2), payload(1, 2), payload(1, 2), payload(4, 0)])
-
-    class Route:
-        def qdiscs(self) -> list[bytes]:
-            return [next(answers)]
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(qdiscs, "RouteSocket", Route)
+    route = SimpleNamespace(qdiscs=lambda: [next(answers)], close=lambda: None)
+    monkeypatch.setattr(qdiscs, "RouteSocket", lambda: route)
     in_an_hour_ns = time.monotonic_ns() + 3_600_000_000_000
     sampler = qdiscs.Sampler(tmp_path / "rows", {3: qdiscs.SampledInterface("line", "forward")}, in_an_hour_ns)
     for _ in range(3):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,13 +17,14 @@ from agents.agent import Agent, Grants
 from agents.errors import AgentError
 from agents.messages import OptionValue
 from agents.service import serve
+from tests.support.serving import serving
 
 REQUESTS = [*(name for name, each in vars(Agent).items() if hasattr(each, "is_request")), "nothing"]
 #: Fields that requests have, so that hostile values get as far as they can.
 FIELDS = [
     "sysctls", "interfaces", "snaplen", "interface", "file", "rate_bps", "name", "program", "options",
     "at_monotonic_ns", "holder", "lease_s", "batch", "give", "spec", "seed", "macs", "lines", "address",
-    "neighbours", "mac", "at_monotonic_ns", "requests", "interfaces", "timeout_s", "ready_s", "files", "folder",
+    "neighbours", "mac", "requests", "timeout_s", "ready_s", "files", "folder",
 ]  # fmt: skip
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -58,12 +58,8 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setattr(subprocess, "Popen", _refuse)
         patch.setattr(subprocess, "run", _refuse)
         grants = Grants(folder / "agent.d")
-        with serve(folder / "agent.sock", Agent(folder / "run", "/bin/false", grants, folder / "held")) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
+        with serving(serve(folder / "agent.sock", Agent(folder / "run", "/bin/false", grants, folder / "held"))):
             yield folder / "agent.sock"
-            server.shutdown()
-            thread.join()
 
 
 def ask(path: Path, line: bytes) -> dict[str, Any]:
@@ -130,11 +126,18 @@ def test_files_of_a_campaign_stay_in_the_agents_folder(tmp_path: Path) -> None:
         ("route replace 10.1.0.0/24 via 10.2.0.1 dev eth0 congctl cubic", False),
         ("route replace 10.1.0.0/24 via 10.2.0.1 dev eth7 mtu 100", False),
         ("route replace 10.1.0.0/24 dev eth7 proto kernel scope global", False),
+        ("route replace 10.3.0.0/16 via 10.1.0.2 dev eth7", True),
+        ("route replace default via 10.1.0.2 dev eth7 table 7", False),
+        ("neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev eth7 nud permanent", True),
+        ("neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev lo nud permanent", False),
+        ("address add 10.9.9.9/8 dev eth7", False),
+        ("link set eth7 down", False),
+        ("", False),
     ],
 )
-def test_routes_are_of_the_experiments_interfaces(line: str, is_allowed: bool) -> None:
+def test_neighbours_and_routes_are_of_the_experiments_interfaces(line: str, is_allowed: bool) -> None:
     if is_allowed:
         assert kernel.checked_line(line, ["eth7"]) == line
     else:
-        with pytest.raises(AgentError):
+        with pytest.raises(AgentError, match="neither a neighbour nor a route"):
             kernel.checked_line(line, ["eth7"])

@@ -18,6 +18,7 @@ import pytest
 from agents import rpc
 from agents.rpc import ChildProcess, Dispatcher, File, Server, SocketClient, Stream, method
 from agents.typed_json import MistypedValue
+from tests.support.serving import serving
 from tests.support.waiting import HANGS_S, wait_until
 
 
@@ -101,12 +102,8 @@ class Served:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     store = Store(tmp_path)
-    with Server(tmp_path / "sock", Dispatcher("the store", Store, store, (Refused,))) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
+    with serving(Server(tmp_path / "sock", Dispatcher("the store", Store, store, (Refused,)))):
         yield Served(tmp_path / "sock", store)
-        server.shutdown()
-        thread.join()
 
 
 def ask(served: Served, line: bytes) -> bytes:
@@ -228,16 +225,14 @@ def test_only_the_holder_is_admitted(tmp_path: Path) -> None:
         if op != "refuse" and token != "s\udce9cret":
             raise Refused("held by another")
 
-    with Server(tmp_path / "sock", Dispatcher("the store", Store, Store(tmp_path), (Refused,), admit)) as server:
-        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-        with closing(SocketClient(tmp_path / "sock", Refused, Lost)) as client:
-            with pytest.raises(Refused, match="held by another"):
-                client.call(HANGS_S, Store.names, [])
-            with pytest.raises(Refused, match="there is no item"):
-                client.call(HANGS_S, Store.refuse)
-            client.token = "s\udce9cret"
-            assert client.call(HANGS_S, Store.names, []) == []
-        server.shutdown()
+    server = Server(tmp_path / "sock", Dispatcher("the store", Store, Store(tmp_path), (Refused,), admit))
+    with serving(server), closing(SocketClient(tmp_path / "sock", Refused, Lost)) as client:
+        with pytest.raises(Refused, match="held by another"):
+            client.call(HANGS_S, Store.names, [])
+        with pytest.raises(Refused, match="there is no item"):
+            client.call(HANGS_S, Store.refuse)
+        client.token = "s\udce9cret"
+        assert client.call(HANGS_S, Store.names, []) == []
 
 
 CHILD = """

@@ -7,7 +7,7 @@ from __future__ import annotations
 import io
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,10 +114,17 @@ def test_a_comma_in_an_axis_name_is_one_mistake_however_many_labels_there_are() 
 # Measures -----------------------------------------------------------------------------------------------------
 
 POINTS = {0: {"policy": "a", "rate": "1"}, 1: {"policy": "a", "rate": "2"}, 2: {"policy": "b", "rate": "1"}}
-VALUES = {
-    number: {Quantity("throughput", "f", "rate"): {RunKey(at, at + 1): value for at, value in enumerate(values)}}
-    for number, values in {0: [10.0, 12.0], 1: [20.0, 22.0], 2: [5.0, 6.0]}.items()
-}
+
+
+def values_of(runs: Mapping[int, Sequence[float]]) -> dict[int, dict[Quantity, dict[RunKey, float]]]:
+    """Values of measure x by point."""
+    return {
+        number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
+        for number, of_point in runs.items()
+    }
+
+
+VALUES = values_of({0: [10.0, 12.0], 1: [20.0, 22.0], 2: [5.0, 6.0]})
 
 
 def table(splits: list[dict[str, Any]] | None = None, **measures: dict[str, Any]) -> Table:
@@ -204,13 +211,10 @@ def ratios(a: dict[RunKey, float], b: dict[RunKey, float]) -> Sequence[float]:
 
 def by_label(runs: dict[str, list[float]], **measures: dict[str, Any]) -> Table:
     """Measures of `x`, whose axis `n` has these runs."""
-    values = {
-        number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_label)}}
-        for number, of_label in enumerate(runs.values())
-    }
     made = {name: read(measure) for name, measure in measures.items()}
     made["x"] = Metric(metric="throughput", of="f")
-    return Table(made, [], {number: {"n": label} for number, label in enumerate(runs)}, values)
+    points = {number: {"n": label} for number, label in enumerate(runs)}
+    return Table(made, [], points, values_of(dict(enumerate(runs.values()))))
 
 
 NOISY = {"1": [3.0, 9.0, 4.0], "2": [6.0, 6.5, 4.0], "3": [4.0, 4.5, 5.0], "4": [0.1, 0.3, 0.2]}
@@ -417,11 +421,7 @@ def ordering_of_a_and_b(direction: str, min_ratio: float | None) -> Ordering:
 
 def of_a_and_b(a: list[float], b: list[float]) -> Table:
     """Measure x of policies a and b."""
-    values = {
-        number: {Quantity("throughput", "f", "rate"): {RunKey(at, at): value for at, value in enumerate(of_point)}}
-        for number, of_point in ((0, a), (2, b))
-    }
-    return Table({"x": Metric(metric="throughput", of="f")}, [], POINTS, values)
+    return Table({"x": Metric(metric="throughput", of="f")}, [], POINTS, values_of({0: a, 2: b}))
 
 
 @pytest.mark.parametrize(
@@ -729,19 +729,21 @@ def test_the_table_writes_an_interval_around_no_middle_by_its_ends() -> None:
     assert "10.5 [8.0, 12.0]" in printed(Artefact("a-fig1", "a", "A figure", "1", "measured", 1, 0, scores))
 
 
-def test_backends_are_held_against_each_other() -> None:
-    def score(backend: str, *measured: float | None) -> Score:
-        values = [rate(entry, 0.5, cell={"n": n}) for n, entry in enumerate(measured)]
-        return Score(backend, "c", 3, 3, values, [])
+def measured_on(backend: str, *measured: float | None, half: float | None = 0.5) -> Score:
+    """The score of a backend that measured these rates."""
+    return Score(backend, "c", 3, 3, [rate(entry, half, cell={"n": n}) for n, entry in enumerate(measured)], [])
 
+
+def test_backends_are_held_against_each_other() -> None:
     def artefact(**scores: Score) -> Artefact:
         return Artefact("a-fig1", "a", "A figure", "1", "measured", 1, 1, scores)
 
-    assert between_backends([artefact(sim=score("sim", 1.0))]) is None
+    assert between_backends([artefact(sim=measured_on("sim", 1.0))]) is None
     two = artefact(
-        sim=score("sim", 10.0, 100.0, 20.0, 0.0, 5.0), emulated=score("emulated", 10.9, 101.0, 22.0, 0.0, None)
+        sim=measured_on("sim", 10.0, 100.0, 20.0, 0.0, 5.0),
+        emulated=measured_on("emulated", 10.9, 101.0, 22.0, 0.0, None),
     )
-    told = between_backends([two, artefact(sim=score("sim", 1.0))])
+    told = between_backends([two, artefact(sim=measured_on("sim", 1.0))])
     assert told is not None
     assert (told.values, told.within_5_percent) == (4, 2)
     assert told.median == pytest.approx((0.01 + 0.09) / 2)
@@ -750,11 +752,10 @@ def test_backends_are_held_against_each_other() -> None:
 
 
 def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_one() -> None:
-    def score(backend: str, *measured: float) -> Score:
-        made = [rate(entry, 0.01, cell={"n": n}) for n, entry in enumerate(measured)]  # fmt: skip
-        return Score(backend, "c", 3, 3, made, [])
-
-    scores = {"sim": score("sim", 10.0, 10.0, 0.0), "emulated": score("emulated", 11.0, 15.0, 0.5)}
+    scores = {
+        "sim": measured_on("sim", 10.0, 10.0, 0.0, half=0.01),
+        "emulated": measured_on("emulated", 11.0, 15.0, 0.5, half=0.01),
+    }
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 3, 0, scores)])
     assert told is not None
     assert told.median == 0.5
@@ -768,10 +769,7 @@ def test_backends_that_disagree_most_come_first_and_of_zero_any_difference_is_on
 def test_disagreements_differ_by_more_than_a_thousandth_and_their_intervals(
     sim: float, emulated: float, half: float | None, disagreements: int
 ) -> None:
-    scores = {
-        backend: Score(backend, "c", 1, 1, [rate(measured, half)], [])
-        for backend, measured in (("sim", sim), ("emulated", emulated))
-    }  # fmt: skip
+    scores = {"sim": measured_on("sim", sim, half=half), "emulated": measured_on("emulated", emulated, half=half)}
     told = between_backends([Artefact("a", "a", "A", "1", "measured", 1, 0, scores)])
     assert told is not None
     assert len(told.disagreements) == disagreements

@@ -42,6 +42,7 @@ duration: 12 s
 variation: {start: none}
 repetitions: 10
 """
+SIMULATED = FILE.replace("BACKEND", "sim")
 
 
 def plan(backend: str = "emulated", **changes: str) -> Plan:
@@ -55,6 +56,11 @@ def forecast(runs: Sequence[Run], history: Sequence[HistoryRow], cpus: int, **op
     return Forecaster(runs[0].backend, history, cpus, **options).forecast(runs)
 
 
+def captured(text: str) -> float:
+    """Packets that are captured of a run of this campaign."""
+    return traffic(expand(source.parse("c.yaml", text)).runs[0].scenario).captured
+
+
 def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[HistoryRow]:
     return [HistoryRow(run.document, Batch(cells=cells), took_s, size) for run in of.runs]
 
@@ -62,11 +68,10 @@ def past(of: Plan, took_s: float, size: int, cells: int = 1) -> list[HistoryRow]
 def test_captured_packets_by_hand() -> None:
     # 1 Mbit/s for 12 s are 1000 packets of 1500 bytes and 500 acks, each at both ends of three links.
     assert traffic(plan().runs[0].scenario).captured == pytest.approx(1500 * 6)
-    only_one = FILE.replace("BACKEND", "sim") + "capture: {at: [client:client-access]}\n"
-    assert traffic(expand(source.parse("c.yaml", only_one)).runs[0].scenario).captured == pytest.approx(1500)
+    assert captured(f"{SIMULATED}capture: {{at: [client:client-access]}}\n") == pytest.approx(1500)
     # Two flows share the line.
-    two = FILE.replace("BACKEND", "sim").replace("workload:", "workload:\n  - {name: g, from: server, to: client}")
-    assert traffic(expand(source.parse("c.yaml", two)).runs[0].scenario).captured == pytest.approx(1500 * 6)
+    two = SIMULATED.replace("workload:", "workload:\n  - {name: g, from: server, to: client}")
+    assert captured(two) == pytest.approx(1500 * 6)
 
 
 @pytest.mark.parametrize(
@@ -78,18 +83,13 @@ def test_captured_packets_by_hand() -> None:
     ],
 )  # fmt: skip
 def test_an_application_that_sends_little_does_not_fill_the_line(kind: str, packets: float) -> None:
-    text = FILE.replace("BACKEND", "sim").replace("name: f,", f"name: f, {kind},")
-    assert traffic(expand(source.parse("c.yaml", text)).runs[0].scenario).captured == pytest.approx(
-        packets * 12 * 1.5 * 6
-    )
+    text = SIMULATED.replace("name: f,", f"name: f, {kind},")
+    assert captured(text) == pytest.approx(packets * 12 * 1.5 * 6)
     # Nor does it halve what a transfer beside it is expected to send.
-    beside = FILE.replace("BACKEND", "sim").replace(
-        "workload:", f"workload:\n  - {{name: g, {kind}, from: server, to: client}}"
-    )
+    beside = SIMULATED.replace("workload:", f"workload:\n  - {{name: g, {kind}, from: server, to: client}}")
     share = 0.5 if kind == "kind: bulk" else 1.0
-    captured = traffic(expand(source.parse("c.yaml", beside)).runs[0].scenario).captured
     own = 1e6 / 12_000 * 0.5 if kind == "kind: bulk" else packets
-    assert captured == pytest.approx((1e6 / 12_000 * share + own) * 12 * 1.5 * 6)
+    assert captured(beside) == pytest.approx((1e6 / 12_000 * share + own) * 12 * 1.5 * 6)
 
 
 @pytest.mark.parametrize("name", ["interval_s", "distance_s", "rate_bps"])
@@ -97,7 +97,7 @@ def test_an_application_that_sends_little_does_not_fill_the_line(kind: str, pack
 def test_an_option_of_ones_own_workload_that_is_zero_or_absent_limits_nothing(
     monkeypatch: pytest.MonkeyPatch, name: str, default: float | None
 ) -> None:
-    run = expand(source.parse("c.yaml", FILE.replace("BACKEND", "sim"))).runs[0].scenario
+    run = plan("sim").runs[0].scenario
     own = SimpleNamespace(params=[SimpleNamespace(name=name, default=default)])
     monkeypatch.setattr(registry, "find", lambda _kind, _name: own)
     assert traffic(run).captured == pytest.approx(1e6 / 12_000 * 12 * 1.5 * 6)
@@ -107,7 +107,7 @@ def test_effort_is_length_in_real_time_and_calculation_in_virtual_time() -> None
     assert effort_s(plan().runs[0]) == 12
     # 1500 packets cross three links each, and every one is captured at six places.
     assert effort_s(plan("sim").runs[0]) == pytest.approx(0.25 + 1500 * (3 * 4e-7 + 6 * 6e-6))
-    long = FILE.replace("BACKEND", "sim").replace("12 s", "12000 s")
+    long = SIMULATED.replace("12 s", "12000 s")
     uncaptured = expand(source.parse("c.yaml", long + "capture: {at: [none]}\n")).runs[0]
     assert effort_s(uncaptured) == pytest.approx(0.25 + 1_500_000 * 3 * 4e-7)
 
@@ -116,8 +116,7 @@ def test_a_trace_carries_its_mean_rate(tmp_path: Path) -> None:
     # Three opportunities in 36 ms are 1 Mbit/s.
     (tmp_path / "slow").write_text("12\n24\n36\n")
     (tmp_path / "c.yaml").write_text(
-        FILE.replace("BACKEND", "sim")
-        .replace("topology: asymmetric-path", "topology: asymmetric-path\n  link: mahimahi")
+        SIMULATED.replace("topology: asymmetric-path", "topology: asymmetric-path\n  link: mahimahi")
         .replace("forward: {rate: 1 Mbit/s", "forward: {trace: slow")
         .replace("reverse: {rate: 64 kbit/s", "reverse: {trace: slow")
         + "capture: {at: [client:client-access]}\n"
@@ -175,10 +174,7 @@ def test_runs_without_captures_store_their_telemetry() -> None:
     # 1500 packets. Measured: 786 kB of telemetry for 124,000 packets.
     sizes = []
     for telemetry in ("true", "false"):
-        text = (
-            FILE.replace("BACKEND", "sim")
-            + f"capture: {{at: [none], telemetry: {telemetry}, counters: {{every: 1 s}}}}\n"
-        )
+        text = f"{SIMULATED}capture: {{at: [none], telemetry: {telemetry}, counters: {{every: 1 s}}}}\n"
         sizes.append(forecast(expand(source.parse("c.yaml", text)).runs[:1], [], 2).disk_bytes)
     assert sizes[0] - sizes[1] == pytest.approx(1500 * 786e3 / 124_000, rel=0.1)
 

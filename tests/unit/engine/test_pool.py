@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -15,14 +16,15 @@ from analysis.store import PendingRun, Store
 from analysis.store.documents import Documents, Manifest
 from experiments.engine import pool
 from experiments.engine.execution import Finish, Worker, lines_key
-from experiments.engine.jobs import Job, PoolStatus, Result
+from experiments.engine.jobs import Job, Result
 from experiments.engine.pool import CellPool
+from experiments.language import source
 from experiments.language.backends import Backend
-from experiments.language.campaign import Run, load
+from experiments.language.campaign import Run, expand
 from testbed.errors import TestbedError
 from testbed.local_folders import private_folder
-from testbed.report import Measurement, Phase, Progress, Report
-from testbed.scenario import Scenario, ScenarioDocument
+from testbed.report import Phase, Progress, Report
+from testbed.scenario import ScenarioDocument
 from testbed.slots import Slots
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import HANGS_S, wait_until
@@ -55,11 +57,9 @@ class Made:
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Run]:
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Run]:
     monkeypatch.setattr(pool, "Worker", Made)
-    file = tmp_path / "pool.yaml"
-    file.write_text(FILE)
-    result = sorted(load(file).runs, key=lambda run: (run.repetition, run.point))
+    result = sorted(expand(source.parse("pool.yaml", FILE)).runs, key=lambda run: (run.repetition, run.point))
     Made.log, Made.gates = [], {run.id: threading.Event() for run in result}
     return result
 
@@ -69,14 +69,10 @@ class Watched:
 
     def __init__(self, tmp_path: Path) -> None:
         self.store = Store.open(tmp_path / "results")
-        self.pool = CellPool(self.store, self.note)
+        self.pool = CellPool(self.store, lambda beat: None)
         self.pool.allow(2)
         self.results: dict[str, Result] = {}
-        self.beats: list[PoolStatus] = []
         self.news = threading.Condition()
-
-    def note(self, beat: PoolStatus) -> None:
-        self.beats.append(beat)
 
     def submit(self, run: Run) -> None:
         def done(result: Result) -> None:
@@ -202,68 +198,36 @@ def test_an_unnoted_failure_comes_back_too(runs: list[Run], watched: Watched, mo
     assert "analysis" not in [name for name, *_ in watched.pool.status(0.5, 0.0).cells]
 
 
-class Stands:
-    """A testbed on which every run succeeds."""
-
-    def build(self, _scenario: Scenario) -> bool:
-        return True
-
-    def calibrate(self, _scenario: Scenario) -> list[Measurement]:
-        return []
-
-    def run(self, _scenario: Scenario, _out: Path) -> Report:
-        return Report(t0_epoch_ns=0)
-
-    def keep_log(self, _to: Path) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    kill = close
-
-
-class Slow(Stands):
-    """A testbed that is built when the test says so, and on which no run succeeds."""
-
-    def __init__(self, made: list[Slow], may: threading.Event) -> None:
-        self.may = may
-        made.append(self)
-
-    def build(self, _scenario: Scenario) -> bool:
-        return self.may.wait(HANGS_S)
-
-    def run(self, _scenario: Scenario, _out: Path) -> Report:
-        raise TestbedError("enough")
+def emulated_run() -> Run:
+    return replace(expand(source.parse("pool.yaml", FILE)).runs[0], backend=Backend.EMULATED)
 
 
 def test_testbeds_are_built_as_few_at_once_as_the_gate_lets(tmp_path: Path) -> None:
-    file = tmp_path / "pool.yaml"
-    file.write_text(FILE)
-    run = replace(load(file).runs[0], backend=Backend.EMULATED)
-    made: list[Slow] = []
     may, gate = threading.Event(), threading.BoundedSemaphore(1)
+    testbed = mock.Mock(**{"calibrate.return_value": [], "run.side_effect": TestbedError("enough")})
+    testbed.build.side_effect = lambda _: may.wait(HANGS_S)
+    make = mock.Mock(return_value=testbed)
     progress: list[Progress] = []
     ended: list[str] = []
 
     def work(name: str) -> None:
-        worker = Worker(name, progress.append, lambda _name, _on_progress: Slow(made, may), gate)
+        worker = Worker(name, progress.append, make, gate)
         with pytest.raises(TestbedError) as failure:
-            worker.run(run, 1, tmp_path)
+            worker.run(emulated_run(), 1, tmp_path)
         ended.append(str(failure.value))
 
     threads = [threading.Thread(target=work, args=(name,)) for name in ("a", "b", "c")]
     for thread in threads:
         thread.start()
-    wait_until(lambda: made, "the first testbed")
+    wait_until(lambda: make.called, "the first testbed")
     # Time in which another one would begin.
     threads[0].join(0.3)
-    assert (len(made), progress) == (1, [Progress(Phase.BUILDING)])
+    assert (make.call_count, progress) == (1, [Progress(Phase.BUILDING)])
     may.set()
     for thread in threads:
         thread.join(HANGS_S)
     assert ended == ["enough"] * 3
-    assert len(made) == 3
+    assert make.call_count == 3
 
 
 def gate_of(cells: CellPool) -> Slots:
@@ -282,32 +246,19 @@ def test_the_gate_is_that_of_all_processes_of_a_machine(tmp_path: Path, monkeypa
 
 
 def test_whatever_is_built_goes_through_the_gate_and_nothing_else(tmp_path: Path) -> None:
-    file = tmp_path / "pool.yaml"
-    file.write_text(FILE)
-    run = replace(load(file).runs[0], backend=Backend.EMULATED)
+    run = emulated_run()
     renamed = [{**link, "name": "other"} for link in run.document.document["links"]]
     other = replace(run, document=ScenarioDocument({**run.document.document, "links": renamed}))
-    gate = Counted()
-    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: Stands(), gate)
+    report = Report(t0_epoch_ns=0)
+    testbed = mock.Mock(**{"build.return_value": True, "calibrate.return_value": [], "run.return_value": report})
+    gate = mock.MagicMock()
+    worker = Worker("a", lambda progress: None, lambda _name, _on_progress: testbed, gate)
     for entry, entered in ((run, 1), (run, 1), (other, 2), (other, 2), (run, 3)):
         worker.run(entry, 1, tmp_path)
-        assert gate.entered == entered
+        assert gate.__enter__.call_count == entered
     worker.close()
     worker.run(run, 1, tmp_path)
-    assert gate.entered == 4
-
-
-class Counted:
-    """A gate that lets everybody through."""
-
-    def __init__(self) -> None:
-        self.entered = 0
-
-    def __enter__(self) -> None:
-        self.entered += 1
-
-    def __exit__(self, *_: object) -> None:
-        pass
+    assert gate.__enter__.call_count == 4
 
 
 class Held:

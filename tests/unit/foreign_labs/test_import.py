@@ -66,9 +66,8 @@ def import_(
     )
     paths = tuple(files or [FILES / name for name in SOURCES[system]])
     request = importing.LabImportRequest(
-        system, paths, folder / "pair.yaml", folder / "hosts.yml", more.pop("plays", {}), more.pop("carried", {}),
-        ask=more.pop("ask", system in ANSWERS), **more,
-    )  # fmt: skip
+        system, paths, folder / "pair.yaml", folder / "hosts.yml", {}, {}, ask=system in ANSWERS, **more
+    )
     lines = importing.import_lab(request, now_s)
     return inventory.read(folder / "hosts.yml"), lines
 

@@ -24,6 +24,7 @@ from agents.lease import Lease
 from agents.messages import CaptureCounts, CaptureRequest, InterfaceAddress, Neighbour, Shaped, ShapingCounters
 from agents.service import serve
 from testbed import node_binary
+from tests.support.serving import serving
 from tests.support.waiting import HANGS_S, wait_until
 
 
@@ -36,12 +37,8 @@ def host(tmp_path: Path) -> Iterator[Path]:
     (grants / "endpoint.json").write_text(json.dumps({"interfaces": ["eth7"], "links": {}}))
     socket = tmp_path / "agent.sock"
     agent = Agent(folder, "/bin/false", Grants(grants), tmp_path / "agent.held")
-    with serve(socket, agent) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(serve(socket, agent)):
         yield socket
-        server.shutdown()
-        thread.join()
 
 
 def test_a_second_controller_is_rejected_with_the_holders_name(host: Path) -> None:
@@ -209,16 +206,12 @@ def test_a_connection_that_the_agent_closed_is_opened_again(tmp_path: Path) -> N
     agent = AgentClient("pc1", tmp_path / "sock")
     for _ in range(2):
         served = Agent(tmp_path, "/bin/false", Grants(None), tmp_path / "agent.held")
-        with serve(tmp_path / "sock", served) as server:
-            thread = threading.Thread(target=server.serve_forever)
-            thread.start()
+        with serving(serve(tmp_path / "sock", served)):
             assert agent.health().holder == ""
             with agent._lock:
                 (connection,) = agent._idle
             connection._socket.shutdown(socket.SHUT_RDWR)
             assert agent.health().holder == ""
-            server.shutdown()
-            thread.join()
 
 
 class SetClock:
@@ -305,28 +298,7 @@ def test_an_agent_touches_no_interface_that_was_not_granted(host: Path) -> None:
             attempt()
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "link set eth7 down",
-        "route replace 10.0.0.0/8 via 10.1.0.2 dev lo",
-        "route replace default via 10.1.0.2 dev eth7 table 7",
-        "neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev lo nud permanent",
-        "address add 10.9.9.9/8 dev eth7",
-        "",
-    ],
-)
-def test_ip_lines_other_than_neighbours_and_routes_of_the_experiment_are_rejected(line: str) -> None:
-    with pytest.raises(AgentError, match="neither a neighbour nor a route"):
-        kernel.checked_line(line, ["eth7"])
-
-
-def test_neighbours_and_routes_of_the_experiment_are_accepted() -> None:
-    for line in (
-        "route replace 10.3.0.0/16 via 10.1.0.2 dev eth7",
-        "neighbour replace 10.1.0.2 lladdr 02:bc:00:01:00:01 dev eth7 nud permanent",
-    ):
-        assert kernel.checked_line(line, ["eth7"]) == line
+def test_addresses_of_the_experiment_are_accepted() -> None:
     given = kernel.address_lines([InterfaceAddress("eth7", "10.1.0.1/24")], give=True)
     assert given == ["address replace 10.1.0.1/24 dev eth7"]
     with pytest.raises(ValueError, match="does not appear to be an IPv4 or IPv6 interface"):

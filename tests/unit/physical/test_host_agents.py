@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -23,10 +23,9 @@ from experiments.language.backends import Backend
 from experiments.language.campaign import load
 from testbed.errors import TestbedError
 from testbed.host_agents import HostAccess, HostAgents
-from testbed.report import Measurement, Report
-from testbed.scenario import Scenario
 from testbed.tunnels import Tunnel
 from tests.support.labs import CAMPAIGN
+from tests.support.serving import serving
 
 
 class LocalTunnel(Tunnel):
@@ -54,9 +53,7 @@ class Hosts:
         for name in ("pc1", "pc2"):
             (folder / name).mkdir()
             self.agents[name] = Agent(folder / name, "/bin/false", Grants(None), folder / f"{name}.held")
-            server = running.enter_context(serve(folder / f"{name}.sock", self.agents[name]))
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            running.callback(server.shutdown)
+            running.enter_context(serving(serve(folder / f"{name}.sock", self.agents[name])))
 
         def open_tunnel(_agents: HostAgents, _placement: object, _access: HostAccess, name: str) -> LocalTunnel:
             self.tunnels[name] = LocalTunnel(name, folder / f"{name}.sock")
@@ -123,49 +120,22 @@ def test_cutting_connections_does_not_wait_long_for_a_silent_host(hosts: Hosts, 
     agents.close()
 
 
-class Unaware:
-    """A testbed that is not stopped by `kill`; records its calls."""
-
-    def __init__(self, during: str, then: Callable[[], None]) -> None:
-        self.calls: list[str] = []
-        self._during = during
-        self._then = then
-
-    def _record(self, call: str) -> None:
-        self.calls.append(call)
-        if call == self._during:
-            self._then()
-
-    def build(self, _scenario: Scenario) -> bool:
-        self._record("build")
-        return True
-
-    def calibrate(self, _scenario: Scenario) -> list[Measurement]:
-        self._record("calibrate")
-        return []
-
-    def run(self, _scenario: Scenario, _out: Path) -> Report:
-        self._record("run")
-        return Report.read({"t0_epoch_ns": 0, "driver": {"links": {}}})
-
-    def keep_log(self, _to: Path) -> None:
-        pass
-
-    def close(self) -> None:
-        self._record("close")
-
-    def kill(self) -> None:
-        pass
-
-
 @pytest.mark.parametrize("during", ["build", "calibrate"])
 def test_a_stopped_worker_starts_nothing_more(tmp_path: Path, during: str) -> None:
     """While hosts are being connected, there are no connections to cut yet."""
     file = tmp_path / "small.yaml"
     file.write_text(CAMPAIGN)
     run = replace(load(file).runs[0], backend=Backend.PHYSICAL)
-    testbed = Unaware(during, lambda: worker.kill())
+    # Its `kill` stops nothing.
+    testbed = mock.Mock(**{"build.return_value": True, "calibrate.return_value": []})
     worker = Worker("cell", lambda progress: None, lambda _name, _on_progress: testbed)
+
+    def stopped(*_: object) -> object:
+        worker.kill()
+        return mock.DEFAULT
+
+    getattr(testbed, during).side_effect = stopped
     with pytest.raises(TestbedError, match="the campaign was stopped"):
         worker.run(run, 1, tmp_path)
-    assert testbed.calls[-2:] == [during, "close"]
+    calls = [name for name, *_ in testbed.method_calls if name not in ("kill", "keep_log")]
+    assert calls[-2:] == [during, "close"]

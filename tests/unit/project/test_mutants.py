@@ -77,10 +77,17 @@ def test_a_mutant_is_tried_by_the_tests_that_execute_it() -> None:
     assert mutant.tests({"a.py:2": [""]}, ["near.py"]) == ["near.py"]
 
 
-def test_the_fastest_test_that_executes_a_line_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The copy in which mutants are tried, without the libraries of the repository."""
     monkeypatch.setattr(python_mutants, "COPY", tmp_path)
-    tracer = python_mutants.Tracer(["a.py"], tmp_path / "out.json")
-    line, before = compile("a = 1", tmp_path / "a.py", "exec"), sys.gettrace()
+    monkeypatch.setattr(python_mutants, "LIBRARIES", ())
+    return tmp_path
+
+
+def test_the_fastest_test_that_executes_a_line_comes_first(copy: Path) -> None:
+    tracer = python_mutants.Tracer(["a.py"], copy / "out.json")
+    line, before = compile("a = 1", copy / "a.py", "exec"), sys.gettrace()
     tracer.pytest_sessionstart()
     for name, duration_s in (("a", 3.0), ("b", 1.0), ("c", 2.0)):
         tracer.pytest_runtest_logstart(name)
@@ -89,13 +96,12 @@ def test_the_fastest_test_that_executes_a_line_comes_first(tmp_path: Path, monke
         tracer.pytest_runtest_logreport(report)
     tracer.pytest_sessionfinish()
     sys.settrace(before)
-    assert json.loads((tmp_path / "out.json").read_text())["a.py:1"] == ["b", "c", "a"]
+    assert json.loads((copy / "out.json").read_text())["a.py:1"] == ["b", "c", "a"]
 
 
-def test_lines_that_a_test_executes_in_a_thread_are_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_mutants, "COPY", tmp_path)
-    tracer = python_mutants.Tracer(["a.py"], tmp_path / "out.json")
-    line, before = compile("a = 1", tmp_path / "a.py", "exec"), sys.gettrace()
+def test_lines_that_a_test_executes_in_a_thread_are_traced(copy: Path) -> None:
+    tracer = python_mutants.Tracer(["a.py"], copy / "out.json")
+    line, before = compile("a = 1", copy / "a.py", "exec"), sys.gettrace()
     tracer.pytest_sessionstart()
     tracer.pytest_runtest_logstart("a")
     thread = threading.Thread(target=exec, args=(line, {}))
@@ -103,14 +109,11 @@ def test_lines_that_a_test_executes_in_a_thread_are_traced(tmp_path: Path, monke
     thread.join()
     tracer.pytest_sessionfinish()
     sys.settrace(before)
-    assert json.loads((tmp_path / "out.json").read_text())["a.py:1"] == ["a"]
+    assert json.loads((copy / "out.json").read_text())["a.py:1"] == ["a"]
 
 
 @pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
-def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    monkeypatch.setattr(python_mutants, "COPY", copy)
+def test_a_mutant_that_computes_without_end_is_killed(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(python_mutants, "HANGS_CPU_S", 3)
     monkeypatch.setattr(python_mutants, "HANGS_S", 60)
     (copy / "test_good.py").write_text("def test_a() -> None:\n    pass\n")
@@ -122,13 +125,7 @@ def test_a_mutant_that_computes_without_end_is_killed(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
-def test_a_mutant_that_slow_tests_alone_kill_survives_the_default_tier(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    monkeypatch.setattr(python_mutants, "COPY", copy)
-    monkeypatch.setattr(python_mutants, "LIBRARIES", ())
+def test_a_mutant_that_slow_tests_alone_kill_survives_the_default_tier(copy: Path) -> None:
     (copy / "mutated_module.py").write_text("def one() -> int:\n    return 1\n")
     (copy / "test_near.py").write_text(
         "import pytest\nfrom mutated_module import one\n\n\ndef test_it_returns() -> None:\n    one()\n\n\n"
@@ -143,12 +140,8 @@ def test_a_mutant_that_slow_tests_alone_kill_survives_the_default_tier(
 @pytest.mark.slow("starts pytest for each mutant; guards a benchmark alone")
 @pytest.mark.parametrize("server", [{"BACKCHANNEL_TEST_POSTGRESQL": "url"}, None])
 def test_tests_of_a_package_with_postgresql_run_on_it_too_if_the_machine_has_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, str] | None, capsys: pytest.CaptureFixture[str]
+    copy: Path, monkeypatch: pytest.MonkeyPatch, server: dict[str, str] | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    monkeypatch.setattr(python_mutants, "COPY", copy)
-    monkeypatch.setattr(python_mutants, "LIBRARIES", ())
     monkeypatch.setattr(python_mutants, "on_postgresql", lambda _: server)
     (copy / "mutated_module.py").write_text("def one() -> int:\n    return 1\n")
     (copy / "test_near.py").write_text(
@@ -164,9 +157,8 @@ def test_tests_of_a_package_with_postgresql_run_on_it_too_if_the_machine_has_it(
         assert ("on SQLite alone" in capsys.readouterr().err) == (on_postgresql and server is None)
 
 
-def test_a_sample_depends_on_its_seed_and_omits_equivalents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(python_mutants, "COPY", tmp_path)
-    (tmp_path / "a.py").write_text("a = [" + ", ".join(map(str, range(50))) + "]")
+def test_a_sample_depends_on_its_seed_and_omits_equivalents(copy: Path) -> None:
+    (copy / "a.py").write_text("a = [" + ", ".join(map(str, range(50))) + "]")
     package = python_mutants.Package(["a.py"], [], [])
 
     def drawn(size: int | None, seed: int, *left_out: tuple[str, str, str]) -> list[str]:
@@ -178,7 +170,7 @@ def test_a_sample_depends_on_its_seed_and_omits_equivalents(tmp_path: Path, monk
         "replace 7 with 8", "replace 17 with 18", "replace 27 with 28", "replace 37 with 38", "replace 47 with 48",
         "replace 49 with 50",
     ]  # fmt: skip
-    equivalent = ("a.py", (tmp_path / "a.py").read_text(), "replace 7 with 8")
+    equivalent = ("a.py", (copy / "a.py").read_text(), "replace 7 with 8")
     assert set(drawn(None, 1)) - set(drawn(None, 1, equivalent)) == {"replace 7 with 8"}
 
 

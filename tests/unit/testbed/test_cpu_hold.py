@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from testbed import cpu_hold
+from tests.support.faults.leftovers import command_line, processes
 from tests.support.waiting import wait_until
 
 
-def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float, from_s: float = 0.0) -> list[bool]:
+def work(policy: cpu_hold.HoldPolicy, seconds: int, stolen: float) -> list[bool]:
     """One reading a second; the hold follows `policy`."""
     held, answers = False, []
     for second in range(seconds):
-        held = policy.update(from_s + second, 1.0, stolen, held)
+        held = policy.update(float(second), 1.0, stolen, held)
         answers.append(held)
     return answers
 
@@ -45,7 +43,8 @@ def test_a_hold_keeps_every_cpu_and_ends() -> None:
         # Of proc_pid_stat(5), fields 3 (state), 19 (nice) and 41 (policy), counted from the third. A thread that keeps
         # its CPU is always ready to run. Whether it runs depends on what else does.
         ready = ("R", "19", str(os.SCHED_IDLE))
-        holder = _started_holder()
+        # The kernel closes the pipe that Popen waits for a moment before it sets the new command line.
+        holder = wait_until(_holder, "the holder")
         states: list[tuple[str, str, str]] = []
 
         def all_are_ready() -> bool:
@@ -62,26 +61,11 @@ def test_a_hold_keeps_every_cpu_and_ends() -> None:
 
 
 def test_a_hold_that_is_not_wanted_starts_nothing() -> None:
-    with cpu_hold.held(wanted=False), pytest.raises(LookupError):
-        _holder()
-
-
-def _started_holder() -> int:
-    # The kernel closes the pipe that Popen waits for a moment before it sets the new command line.
-    def found() -> int:
-        with suppress(LookupError):
-            return _holder()
-        return 0
-
-    return wait_until(found, "the holder")
+    with cpu_hold.held(wanted=False):
+        assert not _holder()
 
 
 def _holder() -> int:
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if words[1:4] == [b"awake", b"--parent", str(os.getpid()).encode()]:
-            return int(folder.name)
-    raise LookupError("no holder")
+    """The process that keeps the CPUs; 0 without one."""
+    wanted = ["awake", "--parent", str(os.getpid())]
+    return next((pid for pid in processes() if command_line(pid)[1:4] == wanted), 0)

@@ -17,6 +17,7 @@ from testbed.scenario import Scenario
 from testbed.virtual_kernel import build, kernels
 from testbed.virtual_kernel.machine import NO_SECCOMP, VirtualMachine
 from tests.conftest import two_hosts
+from tests.support.faults.leftovers import state
 from tests.support.waiting import wait_until
 
 
@@ -214,7 +215,7 @@ def test_a_build_that_is_left_ends_with_all_that_it_started(tmp_path: Path) -> N
     sleeping = int(next(output))
     assert Path(f"/proc/{sleeping}").exists()
     output.close()
-    wait_until(lambda: not Path(f"/proc/{sleeping}").exists() or "Z" in Path(f"/proc/{sleeping}/stat").read_text())
+    wait_until(lambda: state(sleeping) in ("", "Z"), "its end")
     assert (tmp_path / "log").read_text() == f"{sleeping}\n"
 
 

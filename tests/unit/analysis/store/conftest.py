@@ -64,12 +64,20 @@ def begin(store: Store, **changes: Any) -> None:
     store.begin_campaign(NewCampaign(**campaign_fields(**changes)), points, members)
 
 
+def enter(store: Store, campaign_id: str, *run_ids: str, complete: bool = True) -> None:
+    """A campaign of one point, whose runs others may have too."""
+    new = NewCampaign(**campaign_fields(id=campaign_id, name=campaign_id, repetitions=1))
+    store.begin_campaign(new, [[]], [(0, number, run_id) for number, run_id in enumerate(run_ids)])
+    if complete:
+        store.end_campaign(campaign_id, complete=True)
+
+
 def pending_run(
-    store: Store, run_id: str, value: float, problems: tuple[str, ...] = (), attempt: int = 1
+    store: Store, run_id: str, value: float, problems: tuple[str, ...] = (), attempt: int = 1, capture: bytes = b"abc"
 ) -> PendingRun:
     folder = store.staging_folder(run_id)
     (folder / "captures").mkdir()
-    (folder / "captures/a.pcap").write_bytes(b"abc")
+    (folder / "captures/a.pcap").write_bytes(capture)
     return PendingRun(
         run_id=run_id, backend="emulated", documents=Documents({"seed": 1, "duration_s": 3.0}, {"kernel": "6"}),
         metrics=[MetricValue("throughput", "bulk", value, "rate")],

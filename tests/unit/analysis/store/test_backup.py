@@ -46,9 +46,7 @@ def values(folder: Path) -> dict[str, float]:
 
 def commit(store: Store, run_id: str, value: float, content: bytes = b"abc", **more: Any) -> None:
     """Lands a run whose capture has the content."""
-    made = pending_run(store, run_id, value)
-    (made.folder / "captures/a.pcap").write_bytes(content)
-    store.commit_run(made, **more)
+    store.commit_run(pending_run(store, run_id, value, capture=content), **more)
 
 
 def test_a_copy_has_every_row_and_file_and_goes_back(store: Store, tmp_path: Path) -> None:

@@ -5,20 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from analysis.store import Store
 from analysis.store.claims import LAPSES_AFTER_S, Claims
 from tests.unit.analysis.store.conftest import POSTGRESQL, opened
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 @pytest.fixture
@@ -51,9 +44,8 @@ def test_what_has_ended_is_free(store: Store, other: Store) -> None:
     assert second.take(["b"]) == {"b"}
 
 
-def test_claims_that_are_not_renewed_lapse(store: Store, other: Store) -> None:
-    clock = Clock()
-    first, second = Claims(store, clock), Claims(other, clock)
+def test_claims_that_are_not_renewed_lapse(store: Store, other: Store, clock: SimpleNamespace) -> None:
+    first, second = Claims(store, clock.time), Claims(other, clock.time)
     first.take(["a", "b"])
     clock.now_s += LAPSES_AFTER_S
     assert second.take(["a"]) == set()
@@ -67,9 +59,8 @@ def test_claims_that_are_not_renewed_lapse(store: Store, other: Store) -> None:
     assert first.settled(["a", "b"]) == (set(), {"b"})
 
 
-def test_a_clock_that_was_set_back_keeps_no_claim(store: Store, other: Store) -> None:
-    clock = Clock()
-    first, second = Claims(store, clock), Claims(other, clock)
+def test_a_clock_that_was_set_back_keeps_no_claim(store: Store, other: Store, clock: SimpleNamespace) -> None:
+    first, second = Claims(store, clock.time), Claims(other, clock.time)
     first.take(["a"])
     clock.now_s -= LAPSES_AFTER_S
     assert second.take(["a"]) == set()

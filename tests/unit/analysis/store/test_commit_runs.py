@@ -23,7 +23,7 @@ def commit(store: Store) -> int:
     return store.commit_campaign(NewCampaign(**campaign_fields()), [[("stack", "reno")]], MEMBERS, pending_runs)
 
 
-def fails_at_second_files(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
+def fails_at_second_files(monkeypatch: pytest.MonkeyPatch) -> None:
     put = LocalArtefacts.put
 
     def full(self: LocalArtefacts, run_id: str, folder: Path, version: str = "0") -> object:
@@ -34,7 +34,7 @@ def fails_at_second_files(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
     monkeypatch.setattr(LocalArtefacts, "put", full)
 
 
-def fails_at_last_rows(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
+def fails_at_last_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise StoreFailed("the results store failed: database or disk is full")
 
@@ -44,13 +44,13 @@ def fails_at_last_rows(monkeypatch: pytest.MonkeyPatch, _: Store) -> None:
 @pytest.mark.only_on("sqlite")
 @pytest.mark.parametrize("fails", [fails_at_second_files, fails_at_last_rows])
 def test_a_full_disk_leaves_nothing_and_what_was_there_stays(
-    store: Store, monkeypatch: pytest.MonkeyPatch, fails: Callable[[pytest.MonkeyPatch, Store], None]
+    store: Store, monkeypatch: pytest.MonkeyPatch, fails: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     store.commit_run(pending_run(store, "r00", 5.0, problems=("late",)))
     (before,) = store.run_ids("")
     kept = store.run(before)
     with monkeypatch.context() as patch:
-        fails(patch, store)
+        fails(patch)
         with pytest.raises(StoreError):
             commit(store)
     assert store.campaign_ids() == []

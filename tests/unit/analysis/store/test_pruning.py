@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
 
-from analysis.results import MetricValue, Quantity
-from analysis.store import PendingRun, Store, notes, pruning
+from analysis.results import Quantity
+from analysis.store import Store, notes, pruning
 from analysis.store.claims import Claims
 from analysis.store.documents import Documents
-from analysis.store.rows import NewCampaign
 from analysis.store.schema import run
 from analysis.store.screened import Screened, keep, known
 from analysis.verifying import verify
-from tests.unit.analysis.store.conftest import POSTGRESQL
+from tests.unit.analysis.store.conftest import POSTGRESQL, enter, pending_run
 
 CAPTURE, TABLE = 1000, 300
 
 
-def enter(store: Store, name: str, *runs: str, complete: bool = True) -> None:
-    new = NewCampaign(name, name, name, "x.yaml", "name: x", {}, "sim", seed=1, repetitions=1)
-    store.begin_campaign(new, [[]], [(0, number, run_id) for number, run_id in enumerate(runs)])
-    if complete:
-        store.end_campaign(name, complete=True)
-
-
 def commit(store: Store, run_id: str, manifest: dict[str, object] | None = None) -> None:
-    folder = store.staging_folder(run_id)
-    (folder / "captures").mkdir()
-    (folder / "captures" / "a.pcap").write_bytes(b"x" * CAPTURE)
-    (folder / "summary.json").write_bytes(b" " * TABLE)
-    rows = [MetricValue("throughput", "f", 1e6, "rate")]
-    store.commit_run(
-        PendingRun(run_id, "sim", Documents({"seed": 1, "duration_s": 1.0}, manifest or {}), rows, [], 1, folder)
-    )
+    made = pending_run(store, run_id, 1e6, capture=b"x" * CAPTURE)
+    (made.folder / "summary.json").write_bytes(b" " * TABLE)
+    store.commit_run(replace(made, documents=Documents(made.documents.scenario_document, manifest or {})))
 
 
 @pytest.fixture

@@ -7,33 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from analysis.results import MetricValue
-from analysis.store import PendingRun, Store, notes, removal
-from analysis.store.documents import Documents
+from analysis.store import Store, notes, removal
 from analysis.store.removal import UNDO_S, RemovalError
 from analysis.store.rows import NewCampaign
+from tests.unit.analysis.store.conftest import campaign_fields, enter, pending_run
 
 
-def new(campaign_id: str, text: str = "name: x") -> NewCampaign:
-    return NewCampaign(campaign_id, campaign_id, campaign_id, "x.yaml", text, {}, "sim", seed=1, repetitions=1)
-
-
-def commit(store: Store, run_id: str) -> Path:
-    folder = store.staging_folder(run_id)
-    (folder / "captures").mkdir()
-    (folder / "captures" / "a.pcap").write_bytes(b"x" * 1000)
-    rows = [MetricValue("throughput", "f", 1e6, "rate")]
-    store.commit_run(PendingRun(run_id, "sim", Documents({"seed": 1, "duration_s": 1.0}, {}), rows, [], 1, folder))
-    return store.folder_of_run(run_id)
+def commit(store: Store, run_id: str) -> None:
+    store.commit_run(pending_run(store, run_id, 1e6, capture=b"x" * 1000))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """Two campaigns that share a run."""
     store = Store.open(tmp_path / "results")
-    for name, runs in (("first", ("alone", "both")), ("second", ("both",))):
-        store.begin_campaign(new(name), [[]], [(0, number, run) for number, run in enumerate(runs)])
-        store.end_campaign(name, complete=True)
+    enter(store, "first", "alone", "both")
+    enter(store, "second", "both")
     for run_id in ("alone", "both"):
         commit(store, run_id)
     return store
@@ -86,7 +75,7 @@ def test_after_its_time_runs_go_with_files_rows_and_notes_but_those_of_others_st
 
 def test_a_campaign_that_runs_again_is_listed_and_is_not_purged(store: Store) -> None:
     store.set_aside("first", "deleted")
-    store.begin_campaign(new("first"), [[]], [(0, 0, "alone")])
+    enter(store, "first", "alone", complete=False)
     in_a_day(store)
     assert listed(store) == {"first", "second"}
     with pytest.raises(RemovalError, match="running: cancel it first"):
@@ -94,9 +83,10 @@ def test_a_campaign_that_runs_again_is_listed_and_is_not_purged(store: Store) ->
 
 
 def test_a_run_of_a_collection_is_deleted_and_restored_alone(store: Store) -> None:
+    imports = NewCampaign(**campaign_fields(id="imports", text=""))
     for run_id in ("import1", "import2"):
         commit(store, run_id)
-        store.add_member(new("imports", text=""), [("file", "a.pcap")], run_id)
+        store.add_member(imports, [("file", "a.pcap")], run_id)
     own = store.set_run_aside("import1", "deleted")
     campaign = store.campaign("imports")
     assert campaign is not None

@@ -87,7 +87,7 @@ def test_a_pulse_tells_of_every_write_and_of_nothing_else(store: Store, tmp_path
     pulse.close()
 
 
-@pytest.mark.only_on("postgresql")
+@of_postgresql
 def test_a_pulse_outlives_its_connection(store: Store, tmp_path: Path) -> None:
     pulse, other = Pulse(store), opened(tmp_path)
     pulse.changed()
@@ -311,25 +311,19 @@ def test_a_store_of_a_newer_version_and_a_broken_one_are_refused(tmp_path: Path)
 def test_the_first_valid_result_stays_until_another_valid_one_replaces_it(store: Store) -> None:
     begin(store)
     store.commit_run(pending_run(store, "r00", 4.0))
-    second = pending_run(store, "r00", 5.0)
-    (second.folder / "captures/a.pcap").write_bytes(b"other")
+    second = pending_run(store, "r00", 5.0, capture=b"other")
     store.commit_run(second)
     assert not second.folder.exists()
     store.commit_run(pending_run(store, "r00", 9.0, problems=("late",), attempt=2))
     store.commit_run(pending_run(store, "r00", 9.0, problems=("late",)), replaces=True)
     assert [(run_of(store, "r00").state, row.value) for row in store.values("c1")] == [("valid", 4.0)]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"abc"
-    other = pending_run(store, "r00", 5.0)
-    (other.folder / "captures/a.pcap").write_bytes(b"other")
-    store.commit_run(other, replaces=True)
+    store.commit_run(pending_run(store, "r00", 5.0, capture=b"other"), replaces=True)
     assert [row.value for row in store.values("c1")] == [5.0]
     assert (store.run_folder("r00") / "captures/a.pcap").read_bytes() == b"other"
 
 
-def test_an_earlier_date_has_what_was_there_then(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = SimpleNamespace(now_s=0.0)
-    clock.time = lambda: clock.now_s
-    monkeypatch.setattr("analysis.store.commit.time", clock)
+def test_an_earlier_date_has_what_was_there_then(store: Store, clock: SimpleNamespace) -> None:
     begin(store)
     for clock.now_s, value in ((1.0, 4.0), (2.0, 5.0), (3.0, 6.0)):
         store.commit_run(pending_run(store, "r00", value), replaces=True)
@@ -356,8 +350,7 @@ def test_files_without_place_spare_the_old_run(store: Store, tmp_path: Path, mon
     """--force with a place that fails midway."""
     begin(store)
     store.commit_run(pending_run(store, "r00", 1.0))
-    again = pending_run(store, "r00", 2.0)
-    (again.folder / "captures/a.pcap").write_bytes(b"other")
+    again = pending_run(store, "r00", 2.0, capture=b"other")
     put_file, refused = LocalFileSystem.put_file, [True]
 
     def failing(self: LocalFileSystem, *arguments: Any, **more: Any) -> None:
@@ -548,7 +541,6 @@ def test_a_folder_of_a_live_process_of_another_host_is_kept(store: Store) -> Non
 
 
 @of_sqlite
-@of_sqlite
 @pytest.mark.parametrize("puts", [True, False])
 def test_a_result_keeps_its_files_if_its_replacement_is_killed_before_the_row(tmp_path: Path, puts: bool) -> None:
     with Store.open(tmp_path / "results") as store:
@@ -564,8 +556,7 @@ def test_a_result_keeps_its_files_if_its_replacement_is_killed_before_the_row(tm
             return real(path, target)
 
         with suppress(BaseException), Store.open(tmp_path / "results") as store:
-            pending = pending_run(store, "r00", 5.0)
-            (pending.folder / "captures/a.pcap").write_bytes(b"newer")
+            pending = pending_run(store, "r00", 5.0, capture=b"newer")
             Path.rename = killed  # type: ignore[method-assign,assignment]
             store.commit_run(pending, replaces=True)
         os._exit(0)
