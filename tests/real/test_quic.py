@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,10 @@ import pytest
 
 from analysis import qlog
 from testbed.cell import Cell
-from tests.conftest import two_hosts, typed
-from tests.real.test_research import EACH_BYTES, scenario
+from tests.conftest import typed
+from tests.real.test_research import check_both_ways, scenario
+from tests.sim.testbed.test_simulation import scenario as stacked
+from tests.support.traces.readers import tshark_fields
 
 QUIC: dict[str, Any] = {"name": "quic", "options": {}}
 
@@ -27,11 +28,7 @@ def test_bytes_arrive_in_both_ways(cell: Cell, tmp_path: Path) -> None:
     made = scenario(QUIC, QUIC)
     cell.build(typed(made))
     report = cell.run(typed(made), tmp_path).as_json()
-    for flow in report["flows"].values():
-        assert flow["receive"]["payload_ok"]
-        assert flow["receive"]["bytes"] == EACH_BYTES
-        assert flow["receive"]["end"] == "finished"
-        assert flow["send"]["outcome"] == "completed"
+    check_both_ways(report)
     assert not (tmp_path / "qlog").exists(), "nothing is captured, so nothing is logged"
 
 
@@ -41,9 +38,7 @@ def test_bytes_arrive_in_both_ways(cell: Cell, tmp_path: Path) -> None:
      pytest.param({"session": "tls"}, id="tls")],
 )  # fmt: skip
 def test_logs_of_both_ends_are_kept_with_captures(options: dict[str, Any], cell: Cell, tmp_path: Path) -> None:
-    made = two_hosts(duration_s=3.0)
-    for node in made["nodes"]:
-        node["stack"] = {"name": "quic", "options": options}
+    made = stacked("quic", options=options)
     made["capture"] = {"snaplen": 65_535}
     made["workload"][0]["bytes"] = 100_000
     cell.build(typed(made))
@@ -60,9 +55,7 @@ def test_logs_of_both_ends_are_kept_with_captures(options: dict[str, Any], cell:
     assert int(qlog.read([ends["sender"]]).acks["packets"].sum()) > 60
     if options:
         (capture,) = (tmp_path / "captures").glob("a-*.pcap")
-        words = ["tshark", "-n", "-r", str(capture), "-o", f"tls.keylog_file:{tmp_path / qlog.ALL_KEYS}"]
-        words += ["-T", "fields", "-e", "quic.stream.offset", "-e", "quic.decryption_failed"]
-        shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        rows = [line.split("\t") for line in shown.splitlines()]
+        columns = ("quic.stream.offset", "quic.decryption_failed")
+        rows = tshark_fields(capture, columns, "-o", f"tls.keylog_file:{tmp_path / qlog.ALL_KEYS}")
         assert not any(row[1] for row in rows)
         assert 98_000 < max(int(offset) for row in rows for offset in row[0].split(",") if offset) < 100_000

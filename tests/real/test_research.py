@@ -14,6 +14,7 @@ import pytest
 from testbed import fidelity, node_binary
 from testbed.cell import Cell
 from tests.conftest import queue, two_hosts, typed
+from tests.sim.testbed.test_simulation import scenario as stacked
 from tests.support.processes import run_with_a_pause
 
 pytestmark = pytest.mark.emulated
@@ -58,6 +59,15 @@ def scenario(left: dict[str, Any], right: dict[str, Any], **changes: Any) -> dic
     return made
 
 
+def check_both_ways(report: dict[str, Any]) -> None:
+    """Both flows of `scenario` arrived as they were sent, and ended in order."""
+    for flow in report["flows"].values():
+        assert flow["receive"]["payload_ok"]
+        assert flow["receive"]["bytes"] == EACH_BYTES
+        assert flow["receive"]["end"] == "finished"
+        assert flow["send"]["outcome"] == "completed"
+
+
 @pytest.mark.parametrize(
     ("left", "right"),
     [
@@ -76,11 +86,7 @@ def test_bytes_arrive_in_both_ways(cell: Cell, tmp_path: Path, left: dict[str, A
     for direction in ("forward", "reverse"):
         events = report["driver"]["links"]["line"][direction]["events"]
         assert all(events[kind] > 10 for kind in ("lost", "damaged", "reordered", "duplicated")), events
-    for flow in report["flows"].values():
-        assert flow["receive"]["payload_ok"]
-        assert flow["receive"]["bytes"] == EACH_BYTES
-        assert flow["receive"]["end"] == "finished"
-        assert flow["send"]["outcome"] == "completed"
+    check_both_ways(report)
 
 
 def test_the_kernel_gets_its_address_back(cell: Cell, tmp_path: Path) -> None:
@@ -98,9 +104,7 @@ def test_a_stopped_end_reports_how_late_it_was(end: str, tmp_path: Path, monkeyp
     """Segments wait in the kernel while an end does not run. The other end only sees a longer round trip."""
     mark = f"BACKCHANNEL_TEST_LATE={os.getpid()}-{end}"
     monkeypatch.setenv(*mark.split("="))
-    made = two_hosts(duration_s=5.0)
-    for node in made["nodes"]:
-        node["stack"] = named("newreno")
+    made = stacked("newreno", duration_s=5.0)
     report = run_with_a_pause(typed(made), tmp_path, mark, lambda words: words[1:3] == [b"load", end.encode()])
     late_s = report.as_json()["flows"]["bulk"][end]["lateness_s"]
     assert 0.25 < late_s["max"] < 30
@@ -125,9 +129,7 @@ def test_a_run_ends_with_its_last_transfer_where_all_have_a_size(cell: Cell, tmp
 
 
 def test_links_can_be_measured_after_a_run_of_the_research_stack(cell: Cell, tmp_path: Path) -> None:
-    made = two_hosts(rate_bps=2_000_000, delay_s=0.005, duration_s=0.5)
-    for node in made["nodes"]:
-        node["stack"] = named("modern")
+    made = stacked("modern", rate_bps=2_000_000, delay_s=0.005, duration_s=0.5)
     cell.build(typed(made))
     cell.run(typed(made), tmp_path).as_json()
     made["links"][0]["forward"]["rate_bps"] = 1_000_000

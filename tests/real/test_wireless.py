@@ -9,6 +9,7 @@ import pytest
 
 from testbed.cell import Cell
 from tests.conftest import ATTEMPTS, queue, typed
+from tests.real.test_research import LOSSY
 from tests.support import quiet
 from tests.support.split_connections import both_ways, check_whole, splitting
 
@@ -34,17 +35,10 @@ def test_the_shared_medium_calibrates() -> None:
 
 
 def test_split_connections_are_whole_whatever_a_fast_line_does(tmp_path: Path) -> None:
-    named = [
-        {"name": "uniform", "options": {"probability": 0.001}},
-        {"name": "uniform", "options": {"probability": 0.001, "effect": "damage"}},
-        {"name": "reorder", "options": {"probability": 0.002, "delay_s": 0.002}},
-        {"name": "duplicate", "options": {"probability": 0.002}},
-    ]
-    air = {"rate_bps": 100_000_000, "delay_s": 0.0003, "queue": queue(limit_packets=200), "errors": named}
-    wire = {"rate_bps": 100_000_000, "delay_s": 0.0003, "queue": queue(limit_packets=200), "errors": named}
+    line = {"rate_bps": 100_000_000, "delay_s": 0.0003, "queue": queue(limit_packets=200), **LOSSY}
     box = {"name": "split", "options": {"buffer_bytes": 262_144, "wired": "modern", "wireless": "sack"}}
     sizes = {"down": 10_000_000, "up": 10_000_000}
-    made = splitting(air, wire, box, duration_s=60.0, workload=both_ways(*sizes.values()))
+    made = splitting(line, line, box, duration_s=60.0, workload=both_ways(*sizes.values()))
     with Cell("split-fast") as cell:
         cell.build(typed(made))
         report = cell.run(typed(made), tmp_path).as_json()

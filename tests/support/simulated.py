@@ -49,6 +49,15 @@ def ran(folder: Path, name: str, text: str) -> Simulated:
     return Simulated(folder / name, folder / "results", json.loads((folder / "campaign.json").read_text()))
 
 
+def means(folder: Path, text: str, *words: str) -> list[dict[tuple[str, str], float]]:
+    """Runs a campaign in a folder, with more words of the command: at each point the means by metric and subject."""
+    file = folder / "campaign.yaml"
+    file.write_text(text)
+    done = backchannel("run", file, "--results", folder / "results", "--json", *words, status=0)
+    points = json.loads(done.stdout)["points"]
+    return [{(row["name"], row["subject"]): row["mean"] for row in point["metrics"]} for point in points]
+
+
 def kept(folder: Path, name: str, text: str, make: Callable[[Path], None]) -> None:
     """Fills a folder with what `make` leaves in the one that it gets, or copies what an earlier call made.
 

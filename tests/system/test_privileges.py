@@ -11,6 +11,7 @@ import pytest
 
 from testbed import capability, node_binary
 from tests.sim.commands.test_launcher import LAUNCHER
+from tests.system.test_container import CAMPAIGN as CONTAINED
 
 EMULATED = ("--backend", "emulated")
 #: An ordinary user who owns root's files, so that a checkout and an interpreter below /root can be read.
@@ -25,17 +26,7 @@ COVERED = (
     "unshare", "--mount", "sh", "-c",
     'mount --bind /dev/null /proc/interrupts && exec unshare --mount "$@"', "sh", *ORDINARY[1:],
 )  # fmt: skip
-CAMPAIGN = """
-name: ordinary
-network:
-  nodes: [{name: left, kind: host}, {name: right, kind: host}]
-  links:
-    - {name: line, ends: [left, right], forward: {rate: 1 Mbit/s, delay: 5 ms}, reverse: {rate: 128 kbit/s}}
-workload: [{name: bulk, from: left, to: right}]
-duration: 1 s
-sweep: {stack: [reno, newreno]}
-fidelity: {rate: 20 %, delay: 200 ms, lateness: 500 ms, stall: 2 s, stalled: 50 %}
-"""
+CAMPAIGN = f"{CONTAINED}fidelity: {{rate: 20 %, delay: 200 ms, lateness: 500 ms, stall: 2 s, stalled: 50 %}}\n"
 QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
 
 

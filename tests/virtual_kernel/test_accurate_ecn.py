@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +12,7 @@ from experiments.language import source
 from experiments.language.campaign import expand
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
+from tests.support.traces.readers import tshark_fields
 
 SYN, ACK = 0x02, 0x10
 CE = 3
@@ -60,23 +60,11 @@ class Segment:
 
 
 def read(path: Path) -> list[Segment]:
-    words = [
-        "tshark",
-        "-r",
-        str(path),
-        "-Y",
-        "tcp",
-        "-T",
-        "fields",
-        *(word for field in FIELDS for word in ("-e", field)),
-    ]
-    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
-    rows = [line.split("\t") for line in lines]
     return [
         Segment(
             row[0], int(row[1], 16), int(row[2]), int(row[3]), tuple(int(word) if word else None for word in row[4:])
         )
-        for row in rows
+        for row in tshark_fields(path, FIELDS, "-Y", "tcp")
     ]
 
 

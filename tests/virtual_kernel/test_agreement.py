@@ -16,8 +16,8 @@ from experiments.engine.execution import analyse
 from testbed.report import Report
 from testbed.virtual_kernel.kernels import Kernel
 from testbed.virtual_kernel.machine import VirtualMachine
-from tests.conftest import two_hosts, typed
-from tests.sim.testbed.test_simulation import simulate
+from tests.conftest import typed
+from tests.sim.testbed.test_simulation import scenario, simulate
 
 RADIO = "packet radio, one hop"
 #: The period of 4.4BSD's delayed acks, in seconds.
@@ -71,9 +71,7 @@ def test_a_radio_agrees_within_what_its_backoffs_do(kernel: Kernel, tmp_path: Pa
 
 def test_our_own_endpoint_has_the_simulated_throughput(kernel: Kernel, tmp_path: Path) -> None:
     """The same endpoint on the same line, as a program on Linux and simulated: throughput within 1 %."""
-    made = two_hosts(rate_bps=1_000_000, delay_s=0.05, duration_s=15.0)
-    for node in made["nodes"]:
-        node["stack"] = {"name": "newreno", "options": {"max_window_segments": 30}}
+    made = scenario("newreno", delay_s=0.05, duration_s=15.0, options={"max_window_segments": 30})
     reports = {
         "linux": VirtualMachine(kernel).run(typed(made), tmp_path / "linux", lambda progress: None),
         "simulated": Report.read(simulate(made, tmp_path / "simulated")),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import statistics
 import struct
@@ -16,10 +15,11 @@ import pytest
 
 from experiments.language import source
 from experiments.language.campaign import expand
+from testbed import pcap
 from testbed.report import Report
 from testbed.scenario import Scenario
 from testbed.virtual_kernel.kernels import Kernel
-from testbed.virtual_kernel.machine import VirtualMachine
+from tests.virtual_kernel.test_machine import made
 
 #: Of dualpi2 by default: of the classic queue, and the step of the L4S queue, in s.
 TARGET_S, STEP_S = 0.015, 0.001
@@ -95,23 +95,21 @@ seed: 44
 
 @dataclass(frozen=True)
 class Run:
-    """A run's report and files."""
+    """A run's report and files, with the digest of each."""
 
     report: Report
     folder: Path
+    digests: dict[str, str]
 
     def telemetry(self, link: str, direction: str) -> list[dict[str, Any]]:
         rows = map(json.loads, (self.folder / "telemetry/links.jsonl").read_text().splitlines())
         return [row for row in rows if (row["link"], row["direction"]) == (link, direction)]
 
-    def digests(self) -> dict[str, str]:
-        files = sorted(path for kind in ("captures", "telemetry") for path in (self.folder / kind).iterdir())
-        return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
 
 def run(kernel: Kernel, text: str, out: Path) -> Run:
     scenario: Scenario = expand(source.parse("c.yaml", text)).runs[0].scenario
-    return Run(VirtualMachine(kernel).run(scenario, out, lambda progress: None), out)
+    report, digests = made(kernel, scenario, out)
+    return Run(report, out, digests)
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +124,8 @@ def chain(kernel: Kernel, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def packets(path: Path) -> Iterator[tuple[int, int]]:
     """ECN field and TCP flags, AE included, of each TCP segment of a capture."""
-    data, at = path.read_bytes(), 24
-    while at < len(data):
-        (length,) = struct.unpack_from("<I", data, at + 8)
-        frame = data[at + 16 : at + 16 + length]
-        at += 16 + length
+    for record in pcap.records(path.read_bytes()):
+        frame = record.data
         if frame[12:14] == b"\x08\x00" and frame[23] == 6:
             tcp = 14 + 4 * (frame[14] & 15)
             yield frame[15] & 3, struct.unpack_from(">H", frame, tcp + 12)[0] & 0x1FF
@@ -173,14 +168,13 @@ def test_dualpi2_marks_l4s_traffic_and_keeps_its_delay_below_that_of_classic_tra
 
 
 def test_equal_seeds_give_equal_bytes(l4s: Run, kernel: Kernel, tmp_path: Path) -> None:
-    first = l4s.digests()
-    assert {"links.jsonl", "l4s.jsonl", "s1-eth0.pcap"} <= set(first)
-    assert run(kernel, L4S, tmp_path / "again").digests() == first
+    assert {"links.jsonl", "l4s.jsonl", "s1-eth0.pcap"} <= set(l4s.digests)
+    assert run(kernel, L4S, tmp_path / "again").digests == l4s.digests
 
 
 @pytest.mark.slow("test_machine.py has other bytes from another seed")
 def test_another_seed_gives_other_bytes(l4s: Run, kernel: Kernel, tmp_path: Path) -> None:
-    assert run(kernel, L4S.replace("seed: 44", "seed: 45"), tmp_path / "other").digests() != l4s.digests()
+    assert run(kernel, L4S.replace("seed: 44", "seed: 45"), tmp_path / "other").digests != l4s.digests
 
 
 def test_fq_pie_marks_and_cake_filters_acks(chain: Run) -> None:

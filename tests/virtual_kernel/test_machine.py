@@ -7,33 +7,29 @@ import hashlib
 import json
 import os
 import signal
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from testbed import fidelity, kernel_tcp, node_binary
+from testbed import fidelity, kernel_tcp, node_binary, pcap
 from testbed.errors import TestbedError
 from testbed.report import Report
 from testbed.scenario import Scenario
 from testbed.virtual_kernel import bytecode, kernels
 from testbed.virtual_kernel.machine import Interception, VirtualMachine
-from tests.conftest import two_hosts
+from tests.sim.testbed import test_simulation
+from tests.support.campaign_texts import one_line
 from tests.support.waiting import wait_until
 
 STACKS = (*sorted(kernel_tcp.NAMES - kernels.SERIES[0].lacks), "newreno")
 
 
 def scenario(stack: str = "cubic", **values: Any) -> Scenario:
-    document = two_hosts(duration_s=2.0, **values)
-    for node in document["nodes"]:
-        node["stack"] = {"name": stack, "options": {}}
-    return Scenario.read(document)
+    return Scenario.read(test_simulation.scenario(stack, duration_s=2.0, **values))
 
 
 def made(
@@ -91,16 +87,7 @@ def test_ipv6_gives_the_same_bytes_twice(stack: str, kernel: kernels.Kernel, tmp
     assert report.flows["bulk"].receive.bytes > 100_000
     for capture in (tmp_path / "first/captures").iterdir():
         # The version of IP follows the Ethernet header, and nothing else is sent.
-        assert set(ip_versions(capture.read_bytes())) == {6}
-
-
-def ip_versions(pcap: bytes) -> Iterator[int]:
-    """Of each frame of a little-endian capture of Ethernet."""
-    at = 24
-    while at < len(pcap):
-        (length,) = struct.unpack_from("<I", pcap, at + 8)
-        yield pcap[at + 16 + 14] >> 4
-        at += 16 + length
+        assert {record.data[14] >> 4 for record in pcap.records(capture.read_bytes())} == {6}
 
 
 def test_what_others_compile_or_remove_changes_no_byte(kernel: kernels.Kernel, tmp_path: Path) -> None:
@@ -137,16 +124,7 @@ def test_a_failure_inside_is_a_sentence(kernel: kernels.Kernel, tmp_path: Path) 
         VirtualMachine(replace(kernel, folder=tmp_path)).run(scenario(), tmp_path / "out", lambda progress: None)
 
 
-CAMPAIGN = """
-name: virtual
-backend: virtual-kernel
-network:
-  topology: line
-  forward: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
-  reverse: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
-workload: [{name: bulk, from: left, to: right}]
-duration: 4 s
-"""
+CAMPAIGN = one_line("virtual", "", duration="4 s", backend="virtual-kernel", stack="reno")
 
 
 def command(folder: Path, *prefix: str) -> list[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testbed.virtual_kernel.kernels import Kernel
+from tests.support.campaign_texts import one_line
 from tests.virtual_kernel.conftest import UID
 
 #: Debian's modules, of which Mininet is one.
@@ -27,17 +28,7 @@ stack: reno
 workload: [{name: forward, from: server, to: client}, {name: reverse, from: client, to: server, start: 1 s}]
 duration: 4 s
 """
-RESEARCH_STACK = """
-name: ordinary
-backend: virtual-kernel
-network:
-  topology: line
-  forward: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
-  reverse: {rate: 1 Mbit/s, delay: 10 ms, queue: {policy: droptail, limit: 50 packets}}
-stack: newreno
-workload: [{name: bulk, from: left, to: right}]
-duration: 3 s
-"""
+RESEARCH_STACK = one_line("ordinary", "", duration="3 s", backend="virtual-kernel")
 
 
 #: Shows the interpreter and its libraries at the places of `world`, and starts a program there.

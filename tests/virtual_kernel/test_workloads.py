@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from testbed.virtual_kernel.machine import VirtualMachine
 from tests.conftest import two_hosts, typed
 from tests.sim.testbed.test_simulation import simulate
 from tests.support import tcp_workloads
+from tests.support.traces.readers import tshark_fields
 
 #: One of each, on a line that none of them fills, so that what differs is the driver's doing.
 WORKLOADS: dict[str, dict[str, Any]] = {
@@ -106,13 +106,10 @@ def test_captures_show_the_probes_that_are_recorded(
     assert table is not None
     identifier = f"{protocol}.{'echo.identifier' if protocol == 'icmpv6' else 'ident'}"
     sequence = f"{protocol}.{'echo.sequence_number' if protocol == 'icmpv6' else 'seq'}"
-    words = [
-        "tshark", "-r", str(next((folder / "captures").glob("a-eth0.pcap*"))), "-T", "fields", "-e", "frame.time_epoch",
-        "-e", f"{protocol}.type", "-e", sequence, "-Y", f"{identifier} == {flow.port}",
-    ]  # fmt: skip
-    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    capture = next((folder / "captures").glob("a-eth0.pcap*"))
+    columns = ("frame.time_epoch", f"{protocol}.type", sequence)
     times: dict[bool, dict[int, float]] = {False: {}, True: {}}
-    for at, type_, number in (line.split("\t") for line in lines):
+    for at, type_, number in tshark_fields(capture, columns, "-Y", f"{identifier} == {flow.port}"):
         times[int(type_) != request_type][int(number)] = float(at)
     captured = {number: times[True][number] - at for number, at in times[False].items() if number in times[True]}
     rows = table.drop_nulls("returned_s").to_dicts()

@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.usefixtures("emulation"),
 ]
 
-#: For all of it, on a machine that has other work too.
+#: For one story, on a machine that has other work too.
 STORY_S = 7200
 
 #: One link in a box, and one that the kernels at its ends shape; slow ones, for each packet passes through four
@@ -111,7 +111,24 @@ state >after
 say "site and back"; backchannel testbed site -i hosts.yml >/dev/null; echo "status $?"
 backchannel testbed teardown -i hosts.yml >/dev/null; echo "status $?"
 state >again
+say "end"
 """
+
+
+def told(folder: Path, script: str, **variables: str) -> dict[str, str]:
+    """Output of a script in a lab of virtual machines, by chapter. The last one is the end."""
+    words = ["testbed", "rehearse", "--vm", "-i", str(folder / "hosts.yml"), "--", "bash", "-c", script]
+    # A file, so that its progress can be watched.
+    with (folder / "output").open("w") as file:
+        subprocess.run(
+            [sys.executable, "-m", "experiments", *words],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
+            env={**os.environ, "LAB": str(folder), "PYTHON": sys.executable, **variables},
+        )  # fmt: skip
+    text = (folder / "output").read_text()
+    chapters = dict(part.partition("\n")[::2] for part in text.split("== ")[1:])
+    assert "end" in chapters, text[-8000:]
+    return chapters
 
 
 @pytest.fixture(scope="module")
@@ -120,28 +137,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("machines")
     (folder / "machines.yaml").write_text(CAMPAIGN)
     inventory = write_yaml(folder / "hosts.yml", HOSTS)
-    # A file, so that its progress can be watched.
-    with (folder / "output").open("w") as file:
-        subprocess.run(
-            [
-                sys.executable, "-m", "experiments", "testbed", "rehearse", "--vm", "-i", str(inventory),
-                "--", "bash", "-c", STORY,
-            ],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
-            env={
-                **os.environ,
-                "LAB": str(folder),
-                "PYTHON": sys.executable,
-                **recording(inventory),
-            },
-        )  # fmt: skip
-    text = (folder / "output").read_text()
-    chapters: dict[str, Any] = {"folder": folder}
-    for part in text.split("== ")[1:]:
-        name, _, text = part.partition("\n")
-        chapters[name] = text
-    assert "site and back" in chapters, text[-8000:]
-    return chapters
+    return {"folder": folder, **told(folder, STORY, **recording(inventory))}
 
 
 def test_machines_have_kernels_of_their_own(story: dict[str, Any]) -> None:

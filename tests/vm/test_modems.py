@@ -5,9 +5,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +12,13 @@ import pytest
 
 from testbed import node_binary
 from tests.support.ansible_lab import write_yaml
-from tests.vm.test_machines import runs
+from tests.vm.test_machines import runs, told
 
 pytestmark = [
     pytest.mark.vm,
     pytest.mark.usefixtures("emulation"),
 ]
 
-#: For one story, on a machine that has other work too.
-STORY_S = 7200
 FIDELITY = "fidelity: {rate: 10 %, delay: 60 ms, lateness: 250 ms, stall: 1 s, stalled: 50 %}"
 #: After asym, section 9: a modem of 28.8 kbit/s with PPP, and compressed headers. Here PPP is the way of data too, so
 #: the packets are small.
@@ -157,24 +152,6 @@ def inventory_of(campaign: str, plays: tuple[str, str], own: list[dict[str, Any]
     }
 
 
-def told(folder: Path, script: str) -> dict[str, str]:
-    """Output of a script in a lab of virtual machines, by chapter."""
-    # A file, so that its progress can be watched.
-    with (folder / "output").open("w") as file:
-        subprocess.run(
-            [
-                sys.executable, "-m", "experiments",
-                "testbed", "rehearse", "--vm", "-i", str(folder / "hosts.yml"), "--", "bash", "-c", SHELL + script,
-            ],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
-            env={**os.environ, "LAB": str(folder), "PYTHON": sys.executable, "ROOT": str(node_binary.ROOT)},
-        )  # fmt: skip
-    text = (folder / "output").read_text()
-    chapters = dict(part.partition("\n")[::2] for part in text.split("== ")[1:])
-    assert "end" in chapters, text[-8000:]
-    return chapters
-
-
 @pytest.fixture(scope="module")
 def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
     folder = tmp_path_factory.mktemp("lines")
@@ -187,7 +164,7 @@ def lines(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str
         ]
         links = {"dial": {"real": "modem"}}
         write_yaml(folder / file, inventory_of("dialup.yaml", ("server", "client"), own, links=links))
-    return folder, told(folder, LINES)
+    return folder, told(folder, SHELL + LINES, ROOT=str(node_binary.ROOT))
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +182,7 @@ def radios(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, st
         ]
         links = {"air": {"real": "radio"}}
         write_yaml(folder / file, inventory_of("wavelan.yaml", ("base", "mobile"), own, links=links))
-    return folder, told(folder, RADIOS)
+    return folder, told(folder, SHELL + RADIOS, ROOT=str(node_binary.ROOT))
 
 
 def both_delivered(folder: Path, name: str, stacks: set[str], bounds: tuple[float, float]) -> None:

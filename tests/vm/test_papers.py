@@ -6,9 +6,6 @@ of the paper's links refuses the run, as it must. What is held is all before tha
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,14 +13,13 @@ from ruamel.yaml import YAML
 
 from testbed import node_binary
 from tests.support.ansible_lab import write_yaml
+from tests.vm.test_machines import told
 
 pytestmark = [
     pytest.mark.vm,
     pytest.mark.usefixtures("emulation"),
 ]
 
-#: For the story, on a machine that has other work too.
-STORY_S = 7200
 ARTEFACT = "asym-fig15"
 STORY = f"""
 cd "$LAB"
@@ -48,16 +44,7 @@ def test_a_figure_of_the_hybrid_network_runs_over_real_ppp(tmp_path: Path) -> No
     given["ssh"] |= {"connect_timeout": "2 min", "silence": "20 s"}
     given["vars"] = {"common_clock": "none"}
     write_yaml(tmp_path / "hosts.yml", given)
-    with (tmp_path / "output").open("w") as file:
-        subprocess.run(
-            [sys.executable, "-m", "experiments", "testbed", "rehearse", "--vm", "-i", str(tmp_path / "hosts.yml"),
-             "--", "bash", "-c", STORY],
-            stdin=subprocess.DEVNULL, stdout=file, stderr=file, timeout=STORY_S, check=False,
-            env={**os.environ, "LAB": str(tmp_path), "PYTHON": sys.executable},
-        )  # fmt: skip
-    text = (tmp_path / "output").read_text()
-    story = dict(part.partition("\n")[::2] for part in text.split("== ")[1:])
-    assert "end" in story, text[-8000:]
+    story = told(tmp_path, STORY)
     assert "status 0" in story["site"], story["site"]
     assert " 0% packet loss" in story["ppp"], story["ppp"]
     assert "status 0" in story["teardown"], story["teardown"]

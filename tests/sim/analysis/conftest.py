@@ -9,8 +9,11 @@ import pytest
 from tests.conftest import CAMPAIGN
 from tests.support.simulated import ran
 
+SIMULATED = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:")
+#: For tests that run it themselves.
+SHORT = SIMULATED.replace("duration: 6", "duration: 3")
+
 
 @pytest.fixture(scope="session")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:")
-    return ran(tmp_path_factory.mktemp("sim"), "small.yaml", text).results
+    return ran(tmp_path_factory.mktemp("sim"), "small.yaml", SIMULATED).results

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 import pytest
@@ -15,11 +13,11 @@ from analysis import captures, metrics
 from analysis.captures import RunData
 from analysis.metrics import measure
 from testbed import node_binary
-from testbed.addressing import as_json, interfaces
 from testbed.report import Report
 from tests.conftest import typed
-from tests.support.addresses import planned
+from tests.sim.testbed.test_simulation import simulate
 from tests.support.made_traces import path_scenario
+from tests.support.traces.readers import tshark_fields
 
 FIELDS = (
     "frame.time_epoch", "ip.src", "ipv6.src", "ip.len", "ipv6.plen", "tcp.len", "tcp.seq", "tcp.ack", "tcp.flags",
@@ -34,21 +32,17 @@ END_S = 10.0
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunData:
     stack, over_ipv6, _ = request.param.partition(" over IPv6")
     folder = tmp_path_factory.mktemp(stack)
-    scenario: dict[str, Any] = path_scenario(forward_bps=2_000_000)
+    scenario = path_scenario(forward_bps=2_000_000)
     if over_ipv6:
         scenario["workload"][0]["ip"] = 6
     for node in scenario["nodes"]:
         if node["kind"] == "host":
             node["stack"] = {"name": stack, "options": {}}
     scenario["links"][1]["forward"]["errors"] = [{"name": "uniform", "options": {"probability": 0.02}}]
-    plan = planned(scenario)
-    said = subprocess.run(
-        [node_binary.path(), "simulate", "--out", str(folder)], capture_output=True, text=True, check=True,
-        input=json.dumps({"scenario": scenario, "nodes": as_json(plan)}),
-    ).stdout  # fmt: skip
+    report = Report.read(simulate(scenario, folder))
     labelled = [f"{path.stem}={path}" for path in sorted((folder / "captures").glob("*.pcap"))]
     node_binary.call("trace", "--out", str(folder), *labelled)
-    return RunData.load(folder, typed(scenario), Report.read(json.loads(said)).replace(interfaces=interfaces(plan)))
+    return RunData.load(folder, typed(scenario), report)
 
 
 def tshark(run: RunData, interface: str) -> pl.DataFrame:
@@ -58,10 +52,8 @@ def tshark(run: RunData, interface: str) -> pl.DataFrame:
 
 @functools.cache
 def _tshark(folder: Path, interface: str, t0_epoch_ns: int) -> pl.DataFrame:
-    words = ["tshark", "-r", str(folder / f"captures/{interface}.pcap"), "-Y", "tcp", "-T", "fields"]
-    words += ["-E", "separator=/t", *(word for name in FIELDS for word in ("-e", name))]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    frame = pl.DataFrame([line.split("\t") for line in said.splitlines()], schema=list(FIELDS), orient="row")
+    rows = tshark_fields(folder / f"captures/{interface}.pcap", FIELDS, "-Y", "tcp")
+    frame = pl.DataFrame(rows, schema=list(FIELDS), orient="row")
     numbers = ("ip.len", "ipv6.plen", "tcp.len", "tcp.seq", "tcp.ack", "tcp.analysis.bytes_in_flight")
     return frame.with_columns(
         *(pl.col(name).cast(pl.Int64, strict=False) for name in numbers),

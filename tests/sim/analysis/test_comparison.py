@@ -9,11 +9,9 @@ import math
 import random
 import re
 import shutil
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 from rich.console import Console
@@ -26,10 +24,10 @@ from analysis.question import Asked
 from analysis.results import Quantity, Results, ValueRow, by_point
 from analysis.statistics import judged
 from analysis.store import Store
-from experiments import cli
 from experiments.language.measures import AnyForm, Difference, Metric
 from experiments.papers.table import Table
 from experiments.tables import SINGLE_RUNS, comparison_table
+from tests.support.called import called
 from tests.support.command_line import backchannel
 from tests.support.questions import asking
 from tests.support.rewriting import rewriting
@@ -175,20 +173,6 @@ repetitions: 3
 """
 
 
-def command(*words: str) -> tuple[int, str, str]:
-    """Exit status, output and errors of `compare` in this process, which saves the start of another Python."""
-    out, errors = io.StringIO(), io.StringIO()
-    argv = ["backchannel", "compare", *words]
-    with (
-        mock.patch("sys.argv", argv),
-        redirect_stdout(out),
-        redirect_stderr(errors),
-        pytest.raises(SystemExit) as ended,
-    ):
-        cli.main()
-    return int(ended.value.code or 0), out.getvalue(), errors.getvalue()
-
-
 def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A bare name is a campaign of the default results folder, if this checkout has one.
     monkeypatch.setenv("BACKCHANNEL_RESULTS", str(tmp_path / "none"))
@@ -199,15 +183,15 @@ def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path, monkey
     assert backchannel("run", str(file), "--results", b, "--set", "network.forward.rate=500 kbit/s").returncode == 0
     worse = backchannel("compare", a, b, status=1)
     assert "worse" in worse.stdout
-    assert command(b, f"{a}:compared")[0] == 0
-    status, said, _ = command(a, a, "--json")
+    assert called("compare", b, f"{a}:compared")[0] == 0
+    status, said, _ = called("compare", a, a, "--json")
     assert (status, json.loads(said)["regressions"]) == (0, 0)
     # Two dates of one campaign, run again with nothing changed.
     before = datetime.datetime.now().isoformat(timespec="milliseconds")
     assert backchannel("run", str(file), "--results", a, "--force").returncode == 0
-    status, said, _ = command(f"{a}@{before}", a, "--json")
+    status, said, _ = called("compare", f"{a}@{before}", a, "--json")
     assert (status, json.loads(said)["regressions"]) == (0, 0)
-    status, _, error = command(f"{a}@2020-01-01", a)
+    status, _, error = called("compare", f"{a}@2020-01-01", a)
     assert (status, "had no results by 2020-01-01" in error) == (2, True)
     for wrong, error in (
         ([a, "nowhere"], "is not a results folder"),
@@ -215,7 +199,7 @@ def test_the_command_names_what_is_worse_and_exits_with_1(tmp_path: Path, monkey
         ([a, f"{b}@yesterday"], "yesterday"),
         ([a, b, "--metric", "troughput"], "troughput"),
     ):
-        status, _, said = command(*wrong)
+        status, _, said = called("compare", *wrong)
         assert status == 2
         assert error in said
 

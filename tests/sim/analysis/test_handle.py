@@ -18,7 +18,7 @@ from analysis.captures import RunData
 from analysis.errors import AnalysisError
 from analysis.handle import OpenResults, StoredRun
 from analysis.metrics import throughput
-from tests.conftest import CAMPAIGN
+from tests.sim.analysis.conftest import SHORT
 from tests.support.called import called
 from tests.support.rewriting import rewriting
 from web import run_view
@@ -282,10 +282,7 @@ def test_a_page_draws_what_the_command_draws(results: Path) -> None:
 def test_a_campaign_is_run_from_a_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The place of a team's artefacts, which does not go with a folder.
     monkeypatch.setenv("BACKCHANNEL_ARTEFACTS", "s3://team/results")
-    text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
-        "duration: 6", "duration: 3"
-    )
-    (tmp_path / "small.yaml").write_text(text)
+    (tmp_path / "small.yaml").write_text(SHORT)
     with OpenResults.open(tmp_path / "results", create=True) as s:
         ran = s.run_campaign(tmp_path / "small.yaml", "repetitions=1")
         assert (ran.row.name, ran.row.valid) == ("small", 2)

@@ -24,7 +24,7 @@ from analysis.measuring import Changes, measure_again
 from analysis.registry import Registry
 from analysis.store.documents import Manifest
 from testbed import node_binary, sources
-from tests.conftest import CAMPAIGN
+from tests.sim.analysis.conftest import SHORT
 from tests.support.called import called
 from tests.support.rewriting import rewriting
 from tests.support.starter import Starter
@@ -128,6 +128,13 @@ print(json.dumps([site.get(address).text for address in sys.argv[2:]]))
 """
 
 
+def answers(package: Path, results: Path, *addresses: str) -> list[str]:
+    """What a site shows where the package is installed."""
+    words = [sys.executable, "-c", SITE, str(results), *addresses]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, env=beside(package))
+    return list(json.loads(done.stdout))
+
+
 def test_a_package_adds_metrics_and_exports(commands: Commands, outside: Path, results: Path, tmp_path: Path) -> None:
     stored = tmp_path / "results"
     shutil.copytree(results, stored)
@@ -166,9 +173,7 @@ def test_a_package_adds_metrics_and_exports(commands: Commands, outside: Path, r
 
     at = f"/api/runs/{run.id}/staircase?flow=forward"
     addresses = (f"/runs/{run.id}", at, "/api/openapi.json", "/api/metrics", "/docs")
-    asked = [sys.executable, "-c", SITE, str(stored), *addresses]
-    answers = subprocess.run(asked, capture_output=True, text=True, check=True, env=beside(outside)).stdout
-    page, figure, openapi, metrics, docs = json.loads(answers)
+    page, figure, openapi, metrics, docs = answers(outside, stored, *addresses)
     assert at in page
     assert "Bytes in the first second" in page
     (series,) = json.loads(figure)["series"]
@@ -184,10 +189,7 @@ def test_a_package_adds_metrics_and_exports(commands: Commands, outside: Path, r
 
 
 def test_a_run_states_the_packages_that_measured_it(commands: Commands, outside: Path, tmp_path: Path) -> None:
-    text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
-        "duration: 6", "duration: 3"
-    )
-    (tmp_path / "small.yaml").write_text(text)
+    (tmp_path / "small.yaml").write_text(SHORT)
     words = ("run", tmp_path / "small.yaml", "--set", "repetitions=1", "--results", tmp_path / "results", "--json")
     commands.out(outside, *words)
     with analysis.open(tmp_path / "results") as s:
@@ -278,10 +280,7 @@ def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(
     commands: Commands, faulty: Path, tmp_path: Path
 ) -> None:
     stored = tmp_path / "results"
-    text = CAMPAIGN.replace("workload:", "backend: sim\nstack: newreno\nworkload:").replace(
-        "duration: 6", "duration: 3"
-    )
-    (tmp_path / "small.yaml").write_text(text)
+    (tmp_path / "small.yaml").write_text(SHORT)
 
     def backchannel(*words: str | Path) -> subprocess.CompletedProcess[str]:
         done = commands.run(faulty, *words, "--results", stored)
@@ -321,12 +320,10 @@ def test_functions_of_a_package_that_fail_are_named_and_take_nothing_with_them(
         assert (done.returncode, done.stderr) == (2, f"backchannel: {sentence}\n")
     assert backchannel("export", "silent", run.id, "-o", tmp_path / "silent.txt").stdout.strip().endswith("silent.txt")
 
-    addresses = (f"/api/runs/{run.id}/raising?flow=forward", f"/runs/{run.id}")
-    asked = [sys.executable, "-c", SITE, str(stored), *addresses]
-    answers = subprocess.run(asked, capture_output=True, text=True, check=True, env=beside(faulty)).stdout
-    figure, page = json.loads(answers)
+    drawn = f"/api/runs/{run.id}/raising?flow=forward"
+    figure, page = answers(faulty, stored, drawn, f"/runs/{run.id}")
     assert json.loads(figure)["empty"] == f"T{missing[1:]}."
-    assert addresses[0] in page
+    assert drawn in page
 
     # Once it is corrected, a manifest does not state what is no longer so.
     corrected = FAULTY.replace("flow.begun_s + flow.ended_s", "flow.begun_s")

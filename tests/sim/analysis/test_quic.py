@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +16,19 @@ from analysis.figures.registry import FIGURES, Asked
 from analysis.runs import Unmeasured
 from experiments.engine.execution import analyse
 from testbed.report import Report
-from tests.conftest import two_hosts, typed
+from tests.conftest import typed
+from tests.sim.testbed import test_simulation
 from tests.sim.testbed.test_simulation import digests, simulate
 from tests.support import tcp_workloads
+from tests.support.traces.readers import tshark_fields
 
 QUIC = {"name": "quic", "options": {}}
 BYTES = 1_000_000
 
 
-def scenario(**changes: Any) -> dict[str, Any]:
-    made = two_hosts(rate_bps=8_000_000, delay_s=0.01, duration_s=20.0, **changes)
-    for node in made["nodes"]:
-        node["stack"] = QUIC
+def scenario(**options: Any) -> dict[str, Any]:
+    """A transfer over QUIC with these options."""
+    made = test_simulation.scenario("quic", rate_bps=8_000_000, delay_s=0.01, duration_s=20.0, options=options)
     made["workload"] = [
         {"name": "down", "kind": "bulk", "from": "a", "to": "b", "start_s": 0.5, "port": 5001, "bytes": BYTES}
     ]
@@ -49,9 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunData]:
 def test_the_same_scenario_gives_the_same_bytes_and_another_seed_others(
     options: dict[str, Any], tmp_path: Path
 ) -> None:
-    lossy = scenario()
-    for node in lossy["nodes"]:
-        node["stack"] = {"name": "quic", "options": options}
+    lossy = scenario(**options)
     lossy["links"][0]["forward"] |= {"errors": [{"name": "uniform", "options": {"probability": 0.02}}]}
     assert simulate(lossy, tmp_path / "1") == simulate(lossy, tmp_path / "2")
     first = digests(tmp_path / "1")
@@ -152,9 +150,7 @@ FRAMES = {
 
 
 def test_tshark_decrypts_the_captures_of_a_tls_session_and_agrees_with_the_logs(tmp_path: Path) -> None:
-    made = scenario()
-    for node in made["nodes"]:
-        node["stack"] = {"name": "quic", "options": {"session": "tls"}}
+    made = scenario(session="tls")
     # Long enough for an update of the keys.
     made["workload"][0]["bytes"] = 2 * BYTES
     made["capture"] = {"snaplen": 65_535}
@@ -164,13 +160,10 @@ def test_tshark_decrypts_the_captures_of_a_tls_session_and_agrees_with_the_logs(
     # Keys of one connection: four secrets and that of exporters.
     keys = (tmp_path / qlog.ALL_KEYS).read_text().splitlines()
     assert len({line.split()[1] for line in keys}) == 1 < len(keys)
-    words = ["tshark", "-n", "-r", str(tmp_path / "captures" / "a-eth0.pcap.gz"), "-T", "fields"]
-    words += ["-o", f"tls.keylog_file:{tmp_path / qlog.ALL_KEYS}"]
-    for column in ("ip.src", "quic.packet_number", "quic.frame_type", "quic.key_phase", "quic.decryption_failed",
-                   "_ws.malformed"):  # fmt: skip
-        words += ["-e", column]
-    shown = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    rows = [line.split("\t") for line in shown.splitlines()]
+    columns = ("ip.src", "quic.packet_number", "quic.frame_type", "quic.key_phase", "quic.decryption_failed",
+               "_ws.malformed")  # fmt: skip
+    capture = tmp_path / "captures" / "a-eth0.pcap.gz"
+    rows = tshark_fields(capture, columns, "-o", f"tls.keylog_file:{tmp_path / qlog.ALL_KEYS}")
     assert all(row[4:] == ["", ""] for row in rows), "all are decrypted"
     assert {phase for row in rows for phase in row[3].split(",") if phase} == {"0", "1"}, "keys were updated"
     (log,) = (tmp_path / "qlog").glob("down-sender-*.sqlog.gz")

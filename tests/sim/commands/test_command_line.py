@@ -21,6 +21,7 @@ from experiments.cli import application
 from experiments.language.campaign import load
 from experiments.language.registry import KINDS, of_kind
 from testbed import node_binary
+from tests.support.campaign_texts import one_line
 from tests.support.command_line import backchannel
 
 QUICKSTART = str(node_binary.ROOT / "experiments/quickstart.yaml")
@@ -257,10 +258,7 @@ def test_output_that_a_full_disk_does_not_take_is_a_failure() -> None:
 
 def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None:
     file, results = tmp_path / "c.yaml", str(tmp_path / "r[x]*")
-    file.write_text(
-        "name: small\nbackend: sim\nnetwork: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 1 Mbit/s}}\n"
-        "stack: newreno\nworkload: [{name: bulk, from: left, to: right}]\nduration: 1 s\nrepetitions: 1\n"
-    )
+    file.write_text(one_line("small", "", duration="1 s"))
     done = backchannel("run", str(file), "--results", results, status=0)
     assert f"--results '{results}'" in done.stdout
     with analysis.open(results) as store:
@@ -279,11 +277,7 @@ def test_a_results_folder_may_have_the_name_of_a_pattern(tmp_path: Path) -> None
 
 def test_a_file_name_that_is_no_text_and_a_terminal_without_a_character_end_nothing(tmp_path: Path) -> None:
     file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/sm\xe9.yaml"))
-    file.write_text(
-        "name: small\ntitle: up → down\nbackend: sim\nstack: newreno\nduration: 1 s\nrepetitions: 1\n"
-        "network: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 1 Mbit/s}}\n"
-        "workload: [{name: bulk, from: left, to: right}]\n"
-    )
+    file.write_text(one_line("small", "title: up → down", duration="1 s"))
     # Encodings are chosen when a process starts.
     done = subprocess.run(
         [sys.executable, "-m", "experiments", "run", file, "--results", tmp_path / "results"], capture_output=True,

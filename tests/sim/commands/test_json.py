@@ -14,20 +14,10 @@ from experiments import exits
 from experiments.commands.documents import Failure
 from tests.reference import commands, document_of, reader
 from tests.support.called import called
+from tests.support.campaign_texts import one_line
 from tests.support.command_line import backchannel
 
-CAMPAIGN = """
-name: small
-title: A small campaign
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 28.8 kbit/s}}
-stack: newreno
-workload: [{name: bulk, from: left, to: right}]
-duration: 2 s
-sweep:
-  network.reverse.queue.policy: [droptail, acks-first]
-repetitions: 2
-"""
+CAMPAIGN = one_line("small", "sweep: {network.reverse.queue.policy: [droptail, acks-first]}\nrepetitions: 2")
 
 
 @pytest.fixture(scope="module")

@@ -13,19 +13,10 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 
 from testbed.node_binary import ROOT
+from tests.support.campaign_texts import one_line
 from tests.support.waiting import HANGS_S
 
-CAMPAIGN = """
-name: agents
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s}, reverse: {rate: 28.8 kbit/s}}
-stack: newreno
-workload: [{name: bulk, from: left, to: right}]
-duration: 1 s
-sweep:
-  network.reverse.queue.policy: [droptail, acks-first]
-repetitions: 2
-"""
+CAMPAIGN = one_line("agents", "sweep: {network.reverse.queue.policy: [droptail, acks-first]}\nrepetitions: 2")
 
 
 def spoken(folder: Path, talk: Callable[[Client], Awaitable[None]]) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,11 +20,19 @@ from experiments.papers.choice_sensitivity import Outcome, Variant, outcomes, va
 from experiments.papers.choices import FILE, Choice, all_choices, choices
 from experiments.papers.reproduction import Reproduction, reproductions
 from experiments.papers.sensitivity import perturbed_plan
-from experiments.papers.targets import all_targets
+from experiments.papers.targets import Target, all_targets
 from experiments.terminal import TerminalReporter
 from tests.support.called import called
 
 ALL = {one.artefact: one for one in reproductions()}
+TARGETS = {target.id: target for target in all_targets()}
+CLAIM, TARGET = ALL["pulsed-claim-growth"], TARGETS["pulsed-claim-growth"]
+PULSED = next(value for value in TARGET.expected if value.cell.get("option") == "Pulsed ACK")
+
+
+def scored(folder: Path, target: Target = TARGET) -> Iterator[Outcome]:
+    """The outcomes of the claim by its target, or by another one."""
+    return outcomes(CLAIM, target, Options(folder, 1), TerminalReporter(Console(quiet=True)), 1)
 
 
 def test_every_choice_is_changed_alone_to_its_default_and_alternatives() -> None:
@@ -67,36 +75,28 @@ def test_an_interrupted_score_ends_all_variants(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(choice_sensitivity, "run_campaigns", interrupted)
     Store.open(tmp_path / "results").close()
-    target = next(one for one in all_targets() if one.id == "asym-table1")
-    reporter = TerminalReporter(Console(file=StringIO()))
+    reporter = TerminalReporter(Console(quiet=True))
     with pytest.raises(KeyboardInterrupt):
-        list(outcomes(ALL["asym-table1"], target, Options(tmp_path / "results"), reporter, 1))
+        list(outcomes(ALL["asym-table1"], TARGETS["asym-table1"], Options(tmp_path / "results"), reporter, 1))
     assert len(begun) == 1
 
 
 def test_a_verdict_that_changes_is_a_flip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a longer path the window grows less in a second, which the target's measure scales by the usual round trip."""
-    claim = ALL["pulsed-claim-growth"]
-    target = next(target for target in all_targets() if target.id == claim.artefact)
-    pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
-    network = claim.source.values["network"]
-    longer = {**claim.source.values, "network": {**network, "forward": {**network["forward"], "delay": "80 ms"}}}
-    both = [Variant({}, claim.source.values), Variant({"network.forward.delay": "80 ms"}, longer)]
+    network = CLAIM.source.values["network"]
+    longer = {**CLAIM.source.values, "network": {**network, "forward": {**network["forward"], "delay": "80 ms"}}}
+    both = [Variant({}, CLAIM.source.values), Variant({"network.forward.delay": "80 ms"}, longer)]
     monkeypatch.setattr(choice_sensitivity, "variants", lambda _: both)
-    reporter = TerminalReporter(Console(file=StringIO()))
-    usual, long = outcomes(claim, target, Options(tmp_path, 1), reporter, 1)
-    grown = _measured(long, pulsed.measure)
-    assert 0 < grown < _measured(usual, pulsed.measure)
+    usual, long = scored(tmp_path)
+    grown = _measured(long)
+    assert 0 < grown < _measured(usual)
     # A target that only the longer path meets.
-    near = pulsed.model_copy(update={"value": grown, "tolerance": {"abs": 1e-6}})
-    changed = target.model_copy(update={"expected": [near], "orderings": []})
-    assert [outcome.flips for outcome in outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)] == [False, True]
+    changed = _expecting(grown, within=1e-6)
+    assert [outcome.flips for outcome in scored(tmp_path, changed)] == [False, True]
 
 
 def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    claim = ALL["pulsed-claim-growth"]
-    target = next(target for target in all_targets() if target.id == claim.artefact)
-    both = [Variant({}, claim.source.values), Variant({}, claim.source.values, 1)]
+    both = [Variant({}, CLAIM.source.values), Variant({}, CLAIM.source.values, 1)]
     monkeypatch.setattr(choice_sensitivity, "variants", lambda _: both)
 
     def broken(plan: Plan, number: int, by: float) -> Plan:
@@ -106,7 +106,7 @@ def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: p
         return replace(plan, name=f"{plan.name}-{number}", runs=runs)
 
     monkeypatch.setattr(choice_sensitivity, "perturbed_plan", broken)
-    usual, failed = outcomes(claim, target, Options(tmp_path, 1), TerminalReporter(Console(file=StringIO())), 1)
+    usual, failed = scored(tmp_path)
     assert usual.score is not None
     assert (failed.score, failed.flips) == (None, False)
     assert failed.problem == f"1 of {usual.score.asked} runs have no valid result"
@@ -114,26 +114,27 @@ def test_a_variant_whose_runs_fail_has_no_verdict(tmp_path: Path, monkeypatch: p
 
 def test_a_share_of_runs_in_a_phase_lock_flips_with_the_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The target is the exact growth on the exact lines, which no other line has."""
-    claim = ALL["pulsed-claim-growth"]
-    target = next(target for target in all_targets() if target.id == claim.artefact)
-    pulsed = next(value for value in target.expected if value.cell.get("option") == "Pulsed ACK")
-    perturbed = [one for one in variants(claim) if one.perturbation]
+    perturbed = [one for one in variants(CLAIM) if one.perturbation]
     assert [one.label for one in perturbed] == [
         f"every rate, delay and buffer up to 0.1% off ({number})" for number in (1, 2, 3)
     ]
-    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: [Variant({}, claim.source.values), *perturbed])
-    reporter = TerminalReporter(Console(file=StringIO()))
-    exact = _measured(next(outcomes(claim, target, Options(tmp_path, 1), reporter, 1)), pulsed.measure)
-    locked = pulsed.model_copy(update={"value": exact, "tolerance": {"abs": 1e-9}})
-    changed = target.model_copy(update={"expected": [locked], "orderings": []})
-    first, *others = outcomes(claim, changed, Options(tmp_path, 1), reporter, 1)
+    monkeypatch.setattr(choice_sensitivity, "variants", lambda _: [Variant({}, CLAIM.source.values), *perturbed])
+    exact = _measured(next(scored(tmp_path)))
+    first, *others = scored(tmp_path, _expecting(exact, within=1e-9))
     assert first.score is not None
     assert (first.score.passes, [other.flips for other in others]) == (True, [True] * 3)
 
 
-def _measured(outcome: Outcome, measure: str) -> float:
+def _expecting(growth: float, within: float) -> Target:
+    """The target with this growth in place of the published one, and without orderings."""
+    value = PULSED.model_copy(update={"value": growth, "tolerance": {"abs": within}})
+    return TARGET.model_copy(update={"expected": [value], "orderings": []})
+
+
+def _measured(outcome: Outcome) -> float:
     assert outcome.score is not None
-    value = next(value for value in outcome.score.values if value.measure == measure and "Pulsed" in str(value.cell))
+    values = [value for value in outcome.score.values if value.measure == PULSED.measure]
+    value = next(value for value in values if "Pulsed" in str(value.cell))
     assert value.measured is not None
     return value.measured
 

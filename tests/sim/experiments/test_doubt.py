@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from analysis.question import Asked, Question
-from analysis.results import Quantity, Results
-from analysis.statistics import RunKey
+from analysis.question import Asked
+from analysis.results import Results
 from experiments.language import source
 from experiments.language.campaign import expand
 from experiments.papers.doubt import conclusions, examine, halved_plan, repetitions_within
 from tests.conftest import backchannel
+from tests.sim.experiments.test_sensitivity import THROUGHPUT, results
+from tests.support.questions import asking
 
-THROUGHPUT = Quantity("throughput", "f", "rate")
 #: The order of the two lines is that of the second half of the run alone, as nobody should conclude from it.
 FRAGILE = """\
 name: fragile
@@ -39,14 +39,7 @@ sweep:
 
 
 def asked(*points: Sequence[float]) -> Asked:
-    values = {
-        number: {THROUGHPUT: {RunKey(repetition, repetition): value for repetition, value in enumerate(of_point)}}
-        for number, of_point in enumerate(points)
-    }
-    parameters = [{"policy": str(number)} for number in range(len(points))]
-    family = max(len(points) - 1, 1)
-    question = Question(THROUGHPUT, "more", None, True, "", 0.95, family, False, frozenset(), parameters)
-    return Asked.of(Results("t", parameters, values), question)
+    return asking(results(*points), THROUGHPUT)
 
 
 #: Three runs each: at 10, far above it, 10 % above it, about 5 % above it, below it, and such that nobody can tell.

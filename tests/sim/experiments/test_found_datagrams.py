@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,9 @@ import pytest
 from analysis.store import Store
 from experiments import found_datagrams
 from experiments.importing import ImportRequest, import_captures
-from testbed import node_binary
-from testbed.addressing import as_json
-from tests.conftest import two_hosts
 from tests.sim.experiments.test_importing import imported
-from tests.support.addresses import planned
+from tests.sim.testbed.test_simulation import scenario, simulate
+from tests.support.traces.readers import tshark_fields
 
 PROBES = {"ping": 4, "ping6": 6}
 
@@ -26,11 +22,9 @@ PROBES = {"ping": 4, "ping6": 6}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A simulated run over a line that loses and delays: pings of both versions, a call, and a transfer."""
-    made = two_hosts(rate_bps=2_000_000, delay_s=0.02, duration_s=6.0)
+    made = scenario("sack", rate_bps=2_000_000, delay_s=0.02, duration_s=6.0)
     (line,) = made["links"]
     line["forward"] = {**line["forward"], "errors": [{"name": "uniform", "options": {"probability": 0.03}}]}
-    for node in made["nodes"]:
-        node["stack"] = {"name": "sack", "options": {}}
     ping = {"from": "a", "to": "b", "start_s": 0.2, "options": {"interval_s": 0.02, "protocol": "icmp"}}
     made["workload"] = [
         *({"name": name, "kind": "probe", "port": 5010 + ip, "ip": ip, **ping} for name, ip in PROBES.items()),
@@ -38,8 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"name": "bulk", "kind": "bulk", "from": "a", "to": "b", "start_s": 1.0, "port": 5001},
     ]
     out = tmp_path_factory.mktemp("datagrams")
-    plan = as_json(planned(made))
-    node_binary.call("simulate", "--out", str(out), stdin=json.dumps({"scenario": made, "nodes": plan}))
+    simulate(made, out)
     return out
 
 
@@ -49,9 +42,7 @@ def values(found: dict[str, Any], ending: str) -> dict[str, float]:
 
 def resptimes_s(capture: Path, field: str) -> list[float]:
     """Round trips that tshark finds."""
-    words = ["tshark", "-n", "-r", str(capture), "-Y", field, "-T", "fields", "-e", field]
-    done = subprocess.run(words, capture_output=True, text=True, check=True)
-    return [float(word) / 1000 for word in done.stdout.split()]
+    return [float(took_ms) / 1000 for (took_ms,) in tshark_fields(capture, [field], "-Y", field)]
 
 
 def own(folder: Path, name: str) -> pl.DataFrame:

@@ -6,10 +6,11 @@ import gzip
 import json
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 import analysis
-from analysis import slices
+from analysis import metrics, slices
 from analysis.errors import AnalysisError
 from analysis.exports import flent, xplot
 from analysis.figures.printed import save
@@ -95,8 +96,6 @@ def test_a_long_gap_is_left_out_of_a_series(tmp_path: Path) -> None:
     capture.write_bytes(hostile.CAPTURES["one-late-packet"]())
     done = backchannel("import", capture, "--results", tmp_path / "results", "--json")
     flow = analysis.open(tmp_path / "results").run(json.loads(done.stdout)["run"]).data.flows[0]
-    from analysis import metrics
-
     series = metrics.throughput_over_time(flow, 1.0)
     times_s = series["t_s"].to_list()
     # Every second of the transfer and the empty one after it; then nothing until the end.
@@ -112,8 +111,6 @@ def test_a_long_gap_is_left_out_of_a_series(tmp_path: Path) -> None:
     [(5, [0, 1, 2, 3, 4]), (slices.MAX_DENSE + 1, [0, 6, 7, 8, 9, 10, slices.MAX_DENSE - 1, slices.MAX_DENSE])],
 )
 def test_neighbours_of_occupied_slices_are_listed(number: int, listed: list[int]) -> None:
-    import polars as pl
-
     occupied = pl.Series([7, 9, slices.MAX_DENSE], dtype=pl.Int64)
     assert slices.listed_slices(occupied, number).to_list() == listed
 

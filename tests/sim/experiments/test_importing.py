@@ -17,9 +17,9 @@ import pytest
 
 from analysis.alignment import align
 from testbed import node_binary, pcap
-from testbed.addressing import as_json
-from tests.conftest import backchannel, two_hosts
-from tests.support.addresses import planned
+from tests.conftest import backchannel
+from tests.sim.testbed.test_simulation import scenario, simulate
+from web.app import create_app
 
 SECONDS_APART = 3.5
 
@@ -27,14 +27,11 @@ SECONDS_APART = 3.5
 @pytest.fixture(scope="module")
 def transfer(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """One simulated transfer over a lossy line, as captured at its sender and at its receiver (raw IP)."""
-    scenario = two_hosts(rate_bps=2_000_000, delay_s=0.02, duration_s=4.0)
-    scenario["links"][0]["forward"]["errors"] = [{"name": "uniform", "options": {"probability": 0.01}}]
-    for node in scenario["nodes"]:
-        node["stack"] = {"name": "sack", "options": {}}
-    scenario["capture"]["snaplen"] = 262_144
+    made = scenario("sack", rate_bps=2_000_000, delay_s=0.02, duration_s=4.0)
+    made["links"][0]["forward"]["errors"] = [{"name": "uniform", "options": {"probability": 0.01}}]
+    made["capture"]["snaplen"] = 262_144
     folder = tmp_path_factory.mktemp("transfer")
-    plan = as_json(planned(scenario))
-    node_binary.call("simulate", "--out", str(folder), stdin=json.dumps({"scenario": scenario, "nodes": plan}))
+    simulate(made, folder)
     sender, receiver = sorted((folder / "captures").glob("*.pcap"))
     return sender, receiver
 
@@ -145,25 +142,15 @@ def test_a_download_is_a_flow_from_its_server(transfer: tuple[Path, Path], tmp_p
     assert values(result, "throughput") == pytest.approx(values(complete, "throughput"), rel=0.05)
 
 
-def packets(raw: bytes) -> list[bytes]:
-    """The records of a capture, headers and all."""
-    result, at = [], 24
-    while at < len(raw):
-        length = 16 + int.from_bytes(raw[at + 8 : at + 12], "little")
-        result.append(raw[at : at + length])
-        at += length
-    return result
-
-
 @pytest.mark.parametrize("skipped", [pytest.param(0, marks=pytest.mark.slow(reason="with less it is harder")), 5])
 def test_acks_alone_tell_what_was_transferred(skipped: int, transfer: tuple[Path, Path], tmp_path: Path) -> None:
     raw = transfer[1].read_bytes()
     # Raw IP: the source is at byte 12; the first packet is the sender's SYN.
-    records = packets(raw)
-    sender = records[0][28:32]
-    acks = [record for record in records if record[28:32] != sender]
+    frames = list(pcap.records(raw))
+    sender = frames[0].data[12:16]
+    acks = [frame for frame in frames if frame.data[12:16] != sender]
     half = tmp_path / "half.pcap"
-    half.write_bytes(raw[:24] + b"".join(acks[skipped:]))
+    half.write_bytes(pcap.written(pcap.header(raw), acks[skipped:]))
     result, complete = imported(tmp_path / "a", half), imported(tmp_path / "b", transfer[1])
     assert [flow["from"] for flow in result["flows"]] == [flow["from"] for flow in complete["flows"]]
     # Without its beginning the flow has no slow start.
@@ -175,18 +162,23 @@ def test_acks_alone_tell_what_was_transferred(skipped: int, transfer: tuple[Path
 def test_a_single_packet_has_no_rate(transfer: tuple[Path, Path], tmp_path: Path) -> None:
     raw = transfer[0].read_bytes()
     entry = tmp_path / "one.pcap"
-    entry.write_bytes(raw[:24] + packets(raw)[20])
+    entry.write_bytes(pcap.written(pcap.header(raw), [list(pcap.records(raw))[20]]))
     result = imported(tmp_path / "results", entry)
     assert (result["files"][0]["connections_total"], result["flows"], values(result, "throughput")) == (1, [], [])
 
 
 def test_what_a_translator_changed_is_not_matched_and_told_so(transfer: tuple[Path, Path], tmp_path: Path) -> None:
     raw = transfer[1].read_bytes()
-    records = packets(raw)
-    sender, inside = records[0][28:32], bytes([192, 168, 1, 5])
-    translated = [record[:26] + b"\0\0" + record[28:36].replace(sender, inside) + record[36:] for record in records]
+    frames = list(pcap.records(raw))
+    sender, inside = frames[0].data[12:16], bytes([192, 168, 1, 5])
+
+    def translated(data: bytes) -> bytes:
+        """With another address of the sender, and no checksum of the header."""
+        return data[:10] + b"\0\0" + data[12:20].replace(sender, inside) + data[20:]
+
     beyond = tmp_path / "beyond.pcap"
-    beyond.write_bytes(raw[:24] + b"".join(translated))
+    changed = [replace(frame, data=translated(frame.data)) for frame in frames]
+    beyond.write_bytes(pcap.written(pcap.header(raw), changed))
     result = imported(tmp_path / "results", transfer[0], beyond)
     assert "no transfer in common" in result["files"][1]["clock"]
     assert len({flow["from"] for flow in result["flows"]}) == 2
@@ -202,8 +194,6 @@ def test_imports_are_labelled_annotated_compared_and_made_once(transfer: tuple[P
     assert other["campaign"] == first["campaign"]
     table = json.loads(backchannel("results", "imports", "--results", results, "--json").stdout)
     assert [point["parameters"] for point in table["points"]] == [{"import": "sender"}, {"import": "receiver"}]
-    from web.app import create_app
-
     client = create_app(results).test_client()
     page = client.get(f"/runs/{first['run']}").get_data(as_text=True)
     assert "at the sender" in page

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from experiments.language import sweep, yaml_text
+from experiments.language import campaign, sweep, yaml_text
+from experiments.language.campaign import load
 from experiments.language.measures import MAX_CHAIN
 from experiments.language.problems import CampaignError
 from testbed.units import number_of
@@ -149,8 +150,6 @@ def test_a_huge_campaign_is_valid_without_its_runs(name: str, tmp_path: Path) ->
 
 
 def test_runs_are_made_when_they_are_asked_for(tmp_path: Path) -> None:
-    from experiments.language.campaign import load
-
     file = tmp_path / "c.yaml"
     file.write_text(axes(2, 3) + "repetitions: 4\n")
     plan = load(file)
@@ -195,9 +194,6 @@ LAST = {
 
 @pytest.mark.parametrize("name", LAST)
 def test_the_last_of_many_points_is_validated_as_the_first(name: str, tmp_path: Path) -> None:
-    from experiments.language.campaign import load
-    from experiments.language.problems import CampaignError
-
     text, line, message = LAST[name]
     file = tmp_path / "c.yaml"
     file.write_text(text)
@@ -209,8 +205,6 @@ def test_the_last_of_many_points_is_validated_as_the_first(name: str, tmp_path: 
 
 
 def test_points_share_what_the_sweep_does_not_set(tmp_path: Path) -> None:
-    from experiments.language.campaign import load
-
     file = tmp_path / "c.yaml"
     file.write_text(
         BASE.replace(
@@ -224,8 +218,6 @@ def test_points_share_what_the_sweep_does_not_set(tmp_path: Path) -> None:
 
 def counted_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Receives the number of points of each validation."""
-    from experiments.language import campaign
-
     counts: list[int] = []
     validate = campaign._Expansion.validate
 
@@ -238,22 +230,18 @@ def counted_points(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_points_of_a_long_axis_are_validated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.language import campaign
-
     counts = counted_points(monkeypatch)
     file = tmp_path / "c.yaml"
     file.write_text(axes(300))
-    campaign.load(file)
+    load(file)
     assert sum(counts) == 300
 
 
 def test_a_large_sweep_is_refused_after_a_few_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.language import campaign
-
     counts = counted_points(monkeypatch)
     file = tmp_path / "c.yaml"
     # The axis that changes slowest.
     file.write_text(axes(280, 350).replace(" 280]", " many]", 1))
     with pytest.raises(CampaignError, match="many"):
-        campaign.load(file)
+        load(file)
     assert counts == [280 + 350 - 1]

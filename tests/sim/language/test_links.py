@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from pathlib import Path
 
@@ -12,6 +11,8 @@ from experiments.language import registry, topologies
 from experiments.language.network import Network
 from testbed.scenario import LinkSpec
 from tests.conftest import backchannel
+from tests.support.campaign_texts import one_line
+from tests.support.simulated import means
 
 RADIO = """
 name: radio
@@ -27,24 +28,12 @@ duration: 100 s
 capture: {telemetry: false}
 repetitions: 3
 """
-LINE = """
-name: line
-backend: sim
-network: {topology: line, forward: {rate: 1 Mbit/s, delay: 10 ms}}
-stack: reno-ns
-workload: [{name: bulk, from: left, to: right}]
-duration: 10 s
-"""
+LINE = one_line("line", "", duration="10 s", stack="reno-ns")
 
 
-def throughputs(text: str, tmp_path: Path, *sets: str) -> list[float]:
+def throughputs(text: str, tmp_path: Path) -> list[float]:
     """Mean bit/s of the flow `bulk` at each point."""
-    file = tmp_path / "links.yaml"
-    file.write_text(text)
-    done = backchannel("run", file, "--results", tmp_path / "results", "--json", *sets, status=0)
-    rows = [{(row["name"], row["subject"]): row["mean"] for row in load["metrics"]}
-            for load in json.loads(done.stdout)["points"]]  # fmt: skip
-    return [row["throughput", "bulk"] for row in rows]
+    return [point["throughput", "bulk"] for point in means(tmp_path, text)]
 
 
 def refusal(text: str, tmp_path: Path) -> str:
@@ -151,25 +140,19 @@ def test_every_profile_is_a_link_of_a_campaign_file_as_declared(name: str) -> No
 
 def test_an_uplink_that_waits_for_grants_delays_a_ping_by_the_closed_form(tmp_path: Path) -> None:
     """Requests and MAPs of 2 ms, 4 ms to a grant: from 4 to 6 ms, 64 bytes at 122.88 Mbit/s, and 2 ms of delay."""
-    file = tmp_path / "ping.yaml"
     grant = "link: {kind: grant, cycle: 2 ms, grant_delay: 4 ms, channel_rate: 122.88 Mbit/s}"
     text = LINE.replace("topology: line, forward: {rate: 1", f"topology: line, {grant}, forward: {{rate: 10")
     text = text.replace("delay: 10 ms", "delay: 1 ms").replace("duration: 10 s", "duration: 60 s")
     ping = "{name: ping, kind: probe, from: right, to: left, options: {protocol: icmp, interval: 10.01 ms}}"
-    file.write_text(text.replace("{name: bulk, from: left, to: right}", ping) + "variation: none\n")
-    done = backchannel("run", file, "--results", tmp_path / "results", "--json", status=0)
-    (point,) = json.loads(done.stdout)["points"]
-    median = {row["name"]: row["mean"] for row in point["metrics"]}["latency_p50"]
-    assert median == pytest.approx(0.005 + 0.002, abs=0.0002)
+    (point,) = means(tmp_path, text.replace("{name: bulk, from: left, to: right}", ping) + "variation: none\n")
+    assert point["latency_p50", "ping"] == pytest.approx(0.005 + 0.002, abs=0.0002)
 
 
 @pytest.mark.parametrize(
     "change", [("topology: line,", "topology: line, link: wavelan,"), ("delay: 10 ms", "delay: 10 ms, jitter: 10 ms")]
 )
 def test_links_at_the_bounds_of_what_is_valid_run(change: tuple[str, str], tmp_path: Path) -> None:
-    file = tmp_path / "good.yaml"
-    file.write_text(LINE.replace(*change))
-    assert backchannel("run", file, "--results", tmp_path / "results").returncode == 0
+    assert throughputs(LINE.replace(*change), tmp_path)
 
 
 def test_a_trace_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from experiments.language.campaign import load
 from tests.conftest import backchannel
+from tests.support.simulated import means
 
 FILE = """
 name: pairs
@@ -64,9 +64,8 @@ def test_a_round_trip_shorter_than_the_line_is_refused(file: Path) -> None:
     )
 
 
-def test_a_group_is_measured_as_its_members_after_the_warm_up(file: Path, tmp_path: Path) -> None:
-    done = backchannel("run", file, "--results", tmp_path / "results", "--json", status=0)
-    rows = {(row["name"], row["subject"]): row["mean"] for row in json.loads(done.stdout)["points"][0]["metrics"]}
+def test_a_group_is_measured_as_its_members_after_the_warm_up(tmp_path: Path) -> None:
+    (rows,) = means(tmp_path, FILE)
     members = [rows["throughput", f"download-{number}"] for number in (1, 2, 3)]
     assert rows["throughput", "download"] == pytest.approx(sum(members))
     # Whole packets: 1460 bytes of data travel in 1500.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,8 @@ from experiments.language.campaign import Plan, Run, expand
 from experiments.language.problems import CampaignError
 from experiments.language.variation import draws
 from testbed import node_binary
-from testbed.addressing import as_json
 from testbed.scenario import Scenario
-from tests.support.addresses import planned
+from tests.sim.testbed.test_simulation import simulate
 
 BASE = """\
 name: t
@@ -234,13 +232,7 @@ def scenario(seed: int, **line: Any) -> dict[str, Any]:
 
 def outcome(made: dict[str, Any], out: Path) -> str:
     """Everything a simulation counts."""
-    addresses = as_json(planned(made))
-    done = subprocess.run(
-        [node_binary.path(), "simulate", "--out", str(out)],
-        input=json.dumps({"scenario": made, "nodes": addresses}), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout + (out / "counters.json").read_text()
+    return json.dumps(simulate(made, out)) + (out / "counters.json").read_text()
 
 
 def named(name: str, **options: Any) -> dict[str, Any]:

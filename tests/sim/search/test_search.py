@@ -137,7 +137,9 @@ def test_no_more_runs_than_asked_for(folder: Path, monkeypatch: pytest.MonkeyPat
     assert evaluator.runs == 40
 
 
-def test_the_smallest_campaign_keeps_what_is_needed_and_nothing_else(folder: Path) -> None:
+def test_the_smallest_campaign_keeps_what_is_needed_and_nothing_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = read(folder / "starved.yaml")
 
     def number(fields: dict[str, Any], candidate: Candidate) -> float:
@@ -150,12 +152,8 @@ def test_the_smallest_campaign_keeps_what_is_needed_and_nothing_else(folder: Pat
     (found,) = evaluator.evaluate([point], 4, 1)
     state = Search(file, found)
     state.points[point.key] = found
-    monkeyed = file.question.expression.__class__
-    check, monkeyed.check = monkeyed.check, lambda self, scenario: None  # type: ignore[method-assign]
-    try:
-        shrunk = shrink(state, evaluator, Shrunk(point, 1.0, ()))
-    finally:
-        monkeyed.check = check  # type: ignore[method-assign]
+    monkeypatch.setattr(type(file.question.expression), "check", lambda self, scenario: None)
+    shrunk = shrink(state, evaluator, Shrunk(point, 1.0, ()))
     assert shrunk.candidate.fields == (("network.reverse.queue.policy", "acks-first"),)
     assert (shrunk.candidate.without, shrunk.candidate.duration) == (frozenset({"download", "other"}), "5 s")
 

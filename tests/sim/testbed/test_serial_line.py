@@ -12,6 +12,8 @@ import pytest
 from testbed import node_binary
 from tests.conftest import backchannel
 from tests.sim.testbed.test_simulation import scenario, simulate
+from tests.support.simulated import means
+from tests.support.traces.readers import tshark_fields
 
 FIELDS = (
     "ip.len", "ip.id", "ip.ttl", "ip.dsfield", "ip.flags", "ip.src", "ip.dst", "tcp.srcport", "tcp.dstport", "tcp.len",
@@ -34,11 +36,7 @@ def compress(capture: Path, out: Path, *more: str) -> dict[str, Any]:
 
 
 def tshark(capture: Path, *fields: str) -> list[list[str]]:
-    words = ["tshark", "-r", str(capture), "-o", "tcp.relative_sequence_numbers:FALSE", "-T", "fields"]
-    for name in fields:
-        words += ["-e", name]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    return [line.split("\t") for line in said.splitlines()]
+    return tshark_fields(capture, fields, "-o", "tcp.relative_sequence_numbers:FALSE")
 
 
 def together(report: dict[str, Any], kind: str) -> int:
@@ -202,15 +200,10 @@ sweep:
 
 
 def test_a_campaign_says_what_stands_on_the_line(tmp_path: Path) -> None:
-    file = tmp_path / "modem.yaml"
-    file.write_text(CAMPAIGN)
-    done = backchannel("run", file, "--results", tmp_path / "results", "--json", status=0)
-    none, cslip, real = (
-        next(row["mean"] for row in point["metrics"] if (row["name"], row["subject"]) == ("throughput", "bulk"))
-        for point in json.loads(done.stdout)["points"]
-    )
+    none, cslip, real = (point["throughput", "bulk"] for point in means(tmp_path, CAMPAIGN))
     assert none < real
     assert none < cslip
+    file = tmp_path / "modem.yaml"
     file.write_text(CAMPAIGN.replace("bits_per_byte: 10", "bits_per_byte: 9"))
     done = backchannel("validate", file, status=2)
     assert "bits_per_byte" in done.stderr
@@ -218,19 +211,14 @@ def test_a_campaign_says_what_stands_on_the_line(tmp_path: Path) -> None:
 
 def test_what_a_modem_holds_is_out_of_a_filters_reach(tmp_path: Path) -> None:
     """Acks that wait in the device are filtered no more: they make round trips of its buffer's time."""
-    file = tmp_path / "modem.yaml"
     buffer = "network.reverse.device_buffer"
     sweep = f"  axes: {{modem: {{bare: {{{buffer}: null}}, queues: {{{buffer}: 3.25 KiB}}}}}}\n"
     text = CAMPAIGN.replace("header_compression: none", "queue: ack-filtering")
-    file.write_text(text[: text.index("  network.reverse.header")] + sweep)
-    done = backchannel("run", file, "--results", tmp_path / "results", "--json", status=0)
-    bare, queues = (
-        {row["name"]: row["mean"] for row in point["metrics"] if row["subject"] in ("bulk", "bottleneck/reverse")}
-        for point in json.loads(done.stdout)["points"]
-    )
-    assert bare["rtt_mean"] < 0.3
+    bare, queues = means(tmp_path, text[: text.index("  network.reverse.header")] + sweep)
+    assert bare["rtt_mean", "bulk"] < 0.3
     # Never less than half full once the line is behind: 1664 bytes of 10 bits at 28.8 kbit/s are 0.58 s.
-    assert 0.58 < queues["rtt_mean"] < 1.5
+    assert 0.58 < queues["rtt_mean", "bulk"] < 1.5
+    file = tmp_path / "modem.yaml"
     file.write_text(text.replace("queue: ack-filtering", "device_buffer: 0 B"))
     refused = backchannel("validate", file)
     assert (refused.returncode, "device_buffer" in refused.stderr) == (2, True)

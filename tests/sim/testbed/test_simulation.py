@@ -15,6 +15,7 @@ from benchmarks.simulator import dumbbell
 from experiments.engine.execution import analyse
 from testbed import node_binary
 from testbed.addressing import as_json, interfaces
+from testbed.errors import TestbedError
 from testbed.report import Report
 from tests.conftest import CAMPAIGN, backchannel, two_hosts, typed
 from tests.support.addresses import planned
@@ -22,12 +23,9 @@ from tests.support.addresses import planned
 
 def simulate(scenario: dict[str, Any], out: Path) -> dict[str, Any]:
     plan = planned(scenario)
-    done = subprocess.run(
-        [node_binary.path(), "simulate", "--out", str(out)],
-        input=json.dumps({"scenario": scenario, "nodes": as_json(plan)}), capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return {**json.loads(done.stdout), "interfaces": [end.as_json() for end in interfaces(plan)]}
+    given = json.dumps({"scenario": scenario, "nodes": as_json(plan)})
+    report = node_binary.call("simulate", "--out", str(out), stdin=given)
+    return {**report, "interfaces": [end.as_json() for end in interfaces(plan)]}
 
 
 def scenario(stack: str = "reno-bsd", **changes: Any) -> dict[str, Any]:
@@ -163,11 +161,8 @@ def test_a_transfer_over_ipv6_takes_the_time_of_its_longer_headers(tmp_path: Pat
 def test_packets_too_short_for_ipv6_are_refused(tmp_path: Path) -> None:
     made = scenario(options={"packet_bytes": 100})
     made["workload"][0]["ip"] = 6
-    done = subprocess.run(
-        [node_binary.path(), "simulate", "--out", str(tmp_path)], capture_output=True, text=True, check=False,
-        input=json.dumps({"scenario": made, "nodes": as_json(planned(made))}),
-    )  # fmt: skip
-    assert "flow 'bulk': packet_bytes is 100, and must be at least 108 over IPv6" in done.stderr
+    with pytest.raises(TestbedError, match="flow 'bulk': packet_bytes is 100, and must be at least 108 over IPv6"):
+        simulate(made, tmp_path)
 
 
 def test_a_bad_input_is_told_in_a_sentence(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import backchannel
+from tests.support.simulated import means
 
 FILE = """
 name: air
@@ -30,24 +31,13 @@ capture: {telemetry: false}
 LOSSY = FILE.replace("errors: []", "errors: [{model: exponential, mean: 65536 B}]")
 
 
-def points(text: str, tmp_path: Path, *sets: str) -> list[dict[tuple[str, str], float]]:
-    """Means of each point: (metric, subject) to value."""
-    file = tmp_path / "air.yaml"
-    file.write_text(text)
-    done = backchannel("run", file, "--results", tmp_path / "results", "--json", *sets, status=0)
-    return [
-        {(row["name"], row["subject"]): row["mean"] for row in point["metrics"]}
-        for point in json.loads(done.stdout)["points"]
-    ]
-
-
 def test_the_peaks_are_those_that_the_paper_measured(tmp_path: Path) -> None:
     """ton IV-A: 1.5 Mbit/s on the LAN, 1.35 on the WAN, whose round trip is 135 ms; within 5 %.
 
     Acks are 4.4BSD's, as the default overhead assumes: with timestamps every third segment's.
     """
     text = FILE.replace("name: reno-bsd,", "name: reno-bsd, acks_by_space: true,")
-    lan, wan = points(text + "sweep: {network.access.delay: [1 ms, 66 ms]}\n", tmp_path)
+    lan, wan = means(tmp_path, text + "sweep: {network.access.delay: [1 ms, 66 ms]}\n")
     assert lan["throughput", "bulk"] == pytest.approx(1_500_000, rel=0.05)
     assert wan["throughput", "bulk"] == pytest.approx(1_350_000, rel=0.05)
 
@@ -62,7 +52,7 @@ sweep:
       stack.sack: [false, false, false, true]
       stack.sack_sender: [rfc6675, rfc6675, rfc6675, ignored]
 """
-    end_to_end, local, aware, smart = points(LOSSY + zipped, tmp_path)
+    end_to_end, local, aware, smart = means(tmp_path, LOSSY + zipped)
     rates = [point["throughput", "bulk"] for point in (end_to_end, local, aware, smart)]
     assert rates[0] < 0.75 * rates[1]
     assert rates[1] < rates[2]
@@ -84,7 +74,7 @@ sweep:
       stack.sack: [false, true]
       stack.sack_sender: [rfc6675, ignored]
 """
-    rates = [point["throughput", "bulk"] for point in points(LOSSY + sweep, tmp_path)]
+    rates = [point["throughput", "bulk"] for point in means(tmp_path, LOSSY + sweep)]
     assert rates[3] / rates[2] > rates[1] / rates[0]
     assert rates[3] > 1.1 * rates[2]
 
@@ -102,7 +92,7 @@ sweep:
     - network.middlebox: [none, split, split-smart]
       stack.name: [reno-bsd, reno-bsd, smart]
 """
-    measured = points(LOSSY + sweep, tmp_path)
+    measured = means(tmp_path, LOSSY + sweep)
     lan, wan = ([point["throughput", "bulk"] for point in three] for three in (measured[:3], measured[3:]))
     assert lan[1] == pytest.approx(lan[0], rel=0.25)
     assert wan[1] > 1.4 * wan[0]
@@ -149,7 +139,7 @@ def rows(file: Path) -> list[dict[str, Any]]:
 
 def test_a_part_has_any_stack_but_none_that_is_not_there(tmp_path: Path) -> None:
     box = "network.middlebox={middlebox: split, wired: modern, wireless: sack, buffer: 16 KiB}"
-    (point,) = points(LOSSY.replace("8 MiB", "1 MiB"), tmp_path, "--set", box)
+    (point,) = means(tmp_path, LOSSY.replace("8 MiB", "1 MiB"), "--set", box)
     assert point["throughput", "bulk"] > 500_000
     file = tmp_path / "air.yaml"
     file.write_text(FILE.replace("link: wavelan", "link: wavelan\n  middlebox: {middlebox: split, wireless: smrt}"))

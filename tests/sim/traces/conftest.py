@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import Finished
 from tests.support.traces import corpus
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
 
 from analysis.store import StoreError
-from tests.sim.web.test_safety import upload
-from tests.support.waiting import HANGS_S, wait_until
+from tests.sim.web.test_safety import uploaded
 from web.app import create_app
 
 LOGS = Path(__file__).parents[2] / "fuzz/corpus/qlog"
@@ -19,19 +17,6 @@ LOGS = Path(__file__).parents[2] / "fuzz/corpus/qlog"
 @pytest.fixture
 def client(tmp_path: Path) -> FlaskClient:
     return create_app(tmp_path / "results").test_client()
-
-
-def uploaded(client: FlaskClient, data: bytes, name: str) -> Any:
-    """The state of the upload once it is read."""
-    address = f"/api/imports/{upload(client, (data, name)).json['id']}"
-    told: Any = {}
-
-    def has_ended() -> bool:
-        told.update(client.get(address).json)
-        return told["state"] not in ("waiting", "reading")
-
-    wait_until(has_ended, "the reader", HANGS_S)
-    return told
 
 
 @pytest.mark.parametrize("name", ["quic-go-server", "aioquic-server"])

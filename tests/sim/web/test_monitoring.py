@@ -8,6 +8,7 @@ import sqlite3
 from collections import namedtuple
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flask.testing import FlaskClient
@@ -25,19 +26,23 @@ def fresh(tmp_path: Path) -> FlaskClient:
     return create_app(tmp_path).test_client()
 
 
+def health(client: FlaskClient, status: int = 503) -> dict[str, Any]:
+    """What a site that is not healthy, or has another status, says of its parts."""
+    answer = client.get("/api/health")
+    assert answer.status_code == status
+    assert answer.json is not None
+    return dict(answer.json)
+
+
 def test_a_site_whose_parts_work_is_healthy(fresh: FlaskClient) -> None:
-    answer = fresh.get("/api/health")
-    assert answer.status_code == 200
-    assert answer.json == {"healthy": True, "store": "ok", "results": "ok", "runner": "ok", "disk": "ok"}
+    assert health(fresh, 200) == {"healthy": True, "store": "ok", "results": "ok", "runner": "ok", "disk": "ok"}
 
 
 def test_a_request_that_nobody_takes_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:
     store = Store.open(tmp_path)
     requests.ask_run(store, "a.yaml", "name: a")
-    answer = fresh.get("/api/health")
-    assert answer.status_code == 503
-    assert answer.json is not None
-    assert answer.json["runner"] == "1 request waiting, but no runner is connected; start './backchannel serve runner'"
+    told = health(fresh)
+    assert told["runner"] == "1 request waiting, but no runner is connected; start './backchannel serve runner'"
     requests.show_runner(store, "host:1", 0.0, [])
     assert fresh.get("/api/health").status_code == 200
     store.close()
@@ -46,10 +51,7 @@ def test_a_request_that_nobody_takes_is_reported(fresh: FlaskClient, tmp_path: P
 def test_a_full_disk_is_reported(fresh: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("web.monitoring.shutil.disk_usage", lambda _: usage(10**12, 10**12, 5_000_000))
-    answer = fresh.get("/api/health")
-    assert answer.status_code == 503
-    assert answer.json is not None
-    assert answer.json["disk"] == "5 MB are free; runs need 200 MB"
+    assert health(fresh)["disk"] == "5 MB are free; runs need 200 MB"
 
 
 def test_damaged_results_are_reported(simulated: Simulated, tmp_path: Path) -> None:
@@ -57,14 +59,11 @@ def test_damaged_results_are_reported(simulated: Simulated, tmp_path: Path) -> N
     app = create_app(tmp_path / "results")
     damage: Damage = app.extensions["damage"]
     damage.look(app.extensions["store"])
-    assert app.test_client().get("/api/health").status_code == 200
+    assert health(app.test_client(), 200)["results"] == "ok"
     with closing(sqlite3.connect(tmp_path / "results/results.sqlite")) as database, database:
         database.execute("UPDATE metric SET value = value + 1 WHERE run_id = ?", (simulated.run_id(),))
     damage.look(app.extensions["store"])
-    answer = app.test_client().get("/api/health")
-    assert answer.status_code == 503
-    assert answer.json is not None
-    assert answer.json["results"].startswith("1 run is damaged; './backchannel verify' names")
+    assert health(app.test_client())["results"].startswith("1 run is damaged; './backchannel verify' names")
 
 
 def test_a_damaged_store_is_reported(fresh: FlaskClient, tmp_path: Path) -> None:
@@ -72,10 +71,8 @@ def test_a_damaged_store_is_reported(fresh: FlaskClient, tmp_path: Path) -> None
     for path in tmp_path.glob("results.sqlite-*"):
         path.unlink()
     database.write_bytes(b"damaged" * (database.stat().st_size // 7))
-    answer = fresh.get("/api/health")
-    assert answer.status_code == 503
-    assert answer.json is not None
-    assert (answer.json["store"], answer.json["healthy"]) == ("the store cannot be written", False)
+    told = health(fresh)
+    assert (told["store"], told["healthy"]) == ("the store cannot be written", False)
 
 
 def test_metrics_are_in_prometheus_text_format(fresh: FlaskClient, tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_the_table_of_runs_has_every_value_and_every_run(client: FlaskClient, si
 def test_the_table_of_runs_names_runs_without_a_result(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     where = campaign(store)
-    commit(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, 0, throughput(1.0e6))
     lines = create_app(tmp_path / "results").test_client().get(f"/campaigns/{where}/runs.csv").text.splitlines()
     assert len(lines) == 1 + 1 + 3
     assert sum(",missing," in line for line in lines) == 3
@@ -532,20 +532,27 @@ measures: {rate: {metric: throughput, of: forward}}
 """
 
 
+def throughput(value: float) -> MetricValue:
+    return MetricValue("throughput", "forward", value, "rate")
+
+
 def commit(
     store: Store,
     folder: Path,
-    run_id: str,
-    throughput: float,
-    replaces: bool = False,
+    number: int,
+    *rows: MetricValue,
+    problems: Sequence[str] = (),
     backend: str = "sim",
+    replaces: bool = False,
     **more: Any,
-) -> None:
+) -> str:
+    """Commits a run whose id is this number with these values, or with problems. Returns its id."""
+    run_id = f"{number:024x}"
     (folder / run_id).mkdir()
-    row = MetricValue("throughput", "forward", throughput, "rate")
-    scenario = two_hosts(seed=int(run_id, 16), duration_s=1.0) | more
-    documents = Documents(scenario, {})
-    store.commit_run(PendingRun(run_id, backend, documents, [row], [], 1, folder / run_id), replaces=replaces)
+    documents = Documents(two_hosts(seed=number, duration_s=1.0) | more, {})
+    run = PendingRun(run_id, backend, documents, list(rows), list(problems), 1, folder / run_id)
+    store.commit_run(run, replaces=replaces)
+    return run_id
 
 
 def campaign(
@@ -568,10 +575,10 @@ def test_the_scorecard_comes_from_the_store_and_hides_no_miss(tmp_path: Path, mo
     assert "None of the 2 published" in client.get("/").text
     assert "published tables, figures and claims was run here" in client.get("/scorecard").text
     where = campaign(store, ARTEFACT)
-    commit(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, 0, throughput(1.0e6))
     assert "inconclusive: no interval" in client.get("/scorecard").text, "a single run decides nothing"
-    for run_id, value in ((1, 1.2e6), (10, 2.0e6)):
-        commit(store, tmp_path, f"{run_id:024x}", value)
+    for number, value in ((1, 1.2e6), (10, 2.0e6)):
+        commit(store, tmp_path, number, throughput(value))
     page = client.get("/scorecard").text
     summary = "Of 2 published tables, figures and claims, 1 was run here, and 0 of these pass."
     for wanted in (
@@ -594,7 +601,7 @@ def test_the_scorecard_comes_from_the_store_and_hides_no_miss(tmp_path: Path, mo
     # Its figure has what was published beside.
     assert "open diamonds: published values" in client.get(f"/campaigns/{where}").text
     # What lands later counts at once; also what takes an earlier one's place.
-    commit(store, tmp_path, f"{11:024x}", 2.0e6)
+    commit(store, tmp_path, 11, throughput(2.0e6))
     page = client.get("/scorecard").text
     assert "4 of 4 runs" in page
     assert "sim: fail" in page
@@ -602,14 +609,14 @@ def test_the_scorecard_comes_from_the_store_and_hides_no_miss(tmp_path: Path, mo
     why = studies.Section("asym-table9: why", "why", frozenset({"asym-table9"}), Markup("<p>So.</p>"), "So.")
     monkeypatch.setattr(studies, "sections", lambda paper: [why] if paper == "asym" else [])
     assert re.search('<a href="/docs/studies/asym#why">.*<p>So.</p>', client.get("/scorecard").text)
-    for run_id in (0, 1):
-        commit(store, tmp_path, f"{run_id:024x}", 3.2e6, replaces=True)
+    for number in (0, 1):
+        commit(store, tmp_path, number, throughput(3.2e6), replaces=True)
     page = client.get("/scorecard").text
     assert "1 of 1 stated values" in page
     assert "0 of 1 orderings" in page
     assert "inconclusive" not in page
     # Two runs that are far apart decide nothing.
-    commit(store, tmp_path, f"{0:024x}", 0.2e6, replaces=True)
+    commit(store, tmp_path, 0, throughput(0.2e6), replaces=True)
     page = client.get("/scorecard").text
     for wanted in ("1 verdict of a backend is inconclusive", "interval crosses a limit", "order is not significant"):
         assert wanted in page
@@ -620,8 +627,9 @@ def test_limits_wider_than_usual_are_told_where_runs_are_held_to_them(tmp_path: 
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
     where = campaign(store, backend=backend)
-    commit(store, tmp_path, f"{0:024x}", 1e6, backend=backend, fidelity={"lateness_p99_s": 0.02, "stall_s": 0.01})
-    for address in (f"/campaigns/{where}", f"/runs/{0:024x}"):
+    limits = {"lateness_p99_s": 0.02, "stall_s": 0.01}
+    run_id = commit(store, tmp_path, 0, throughput(1e6), backend=backend, fidelity=limits)
+    for address in (f"/campaigns/{where}", f"/runs/{run_id}"):
         assert (
             "checked against limits wider than usual: lateness 20 ms instead of 2 ms." in client.get(address).text
         ) == told
@@ -650,11 +658,11 @@ def test_a_campaign_page_keeps_means_until_a_run_of_the_point_lands(tmp_path: Pa
     store = Store.open(tmp_path / "results")
     client = create_app(tmp_path / "results").test_client()
     where = campaign(store)
-    commit(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, 0, throughput(1.0e6))
     assert "1 Mbit/s" in client.get(f"/campaigns/{where}").text
-    commit(store, tmp_path, f"{1:024x}", 3.0e6)
+    commit(store, tmp_path, 1, throughput(3.0e6))
     assert "1, 3 Mbit/s" in client.get(f"/campaigns/{where}").text
-    commit(store, tmp_path, f"{0:024x}", 5.0e6, replaces=True)
+    commit(store, tmp_path, 0, throughput(5.0e6), replaces=True)
     assert "5, 3 Mbit/s" in client.get(f"/campaigns/{where}").text
 
 
@@ -670,13 +678,11 @@ def test_values_have_the_unit_of_the_published(value: float | None, unit: str, r
 def test_runs_that_are_still_to_come_are_told_from_invalid_ones(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     where = campaign(store)
-    commit(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, 0, throughput(1.0e6))
     store.end_campaign(where, complete=False)
     client = create_app(tmp_path / "results").test_client()
     assert "3 of 4 runs have no result yet</li>" in client.get("/").text
-    (tmp_path / f"{1:024x}").mkdir()
-    documents = Documents(two_hosts(seed=1, duration_s=1.0), {})
-    store.commit_run(PendingRun(f"{1:024x}", "sim", documents, [], ["late"], 1, tmp_path / f"{1:024x}"))
+    commit(store, tmp_path, 1, problems=["late"])
     assert "2 of 4 runs have no result yet, 1 is invalid</li>" in client.get("/").text
 
 
@@ -748,17 +754,15 @@ def test_a_comparison_gives_its_verdict_in_words(tmp_path: Path) -> None:
     client = create_app(tmp_path / "results").test_client()
     for name, factor in (("own", 1.0), ("other", 2.0)):
         new = NewCampaign(name * 4, name, f"The {name} one", "own.yaml", "", {}, "sim", seed=1, repetitions=3)
-        ids = [f"{n + 16 * int(factor):024x}" for n in range(3)]
-        store.begin_campaign(new, [[("policy", "red")]], [(0, n, run_id) for n, run_id in enumerate(ids)])
-        for n, run_id in enumerate(ids):
-            (tmp_path / run_id).mkdir()
+        numbers = range(16 * int(factor), 16 * int(factor) + 3)
+        store.begin_campaign(new, [[("policy", "red")]], [(0, n, f"{number:024x}") for n, number in enumerate(numbers)])
+        for n, number in enumerate(numbers):
             rows = [
-                MetricValue("throughput", "forward", factor * 1e6 + 1e4 * n * n, "rate"),
+                throughput(factor * 1e6 + 1e4 * n * n),
                 MetricValue("goodput", "forward", 0.9 - 0.1 * factor + 0.001 * n * n * factor, "fraction"),
                 MetricValue("retransmissions", "forward", 10.0 * n, "count"),
             ]
-            documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
-            store.commit_run(PendingRun(run_id, "sim", documents, rows, [], 1, tmp_path / run_id))
+            commit(store, tmp_path, number, *rows, seed=n)
     page = client.get(f"/compare?point={'own' * 4}:0&point={'other' * 4}:0").text
     # The campaign is part of a label where there are several.
     assert "other: policy=red against own: policy=red, of 3 metrics: " in page
@@ -1015,11 +1019,7 @@ def test_runs_without_a_valid_result_are_grouped_by_cause(tmp_path: Path) -> Non
     store = Store.open(tmp_path / "results")
     where = campaign(store, policies=("droptail", "acks-first", "red"))
     for number, late in ((0, "2"), (1, "3.5"), (10, "41")):
-        (tmp_path / f"{number:024x}").mkdir()
-        documents = Documents(two_hosts(seed=number, duration_s=1.0), {})
-        problem = f"bottleneck forward left {late} ms late"
-        folder = tmp_path / f"{number:024x}"
-        store.commit_run(PendingRun(f"{number:024x}", "sim", documents, [], [problem], number, folder))
+        commit(store, tmp_path, number, problems=[f"bottleneck forward left {late} ms late"])
     store.note_failure(f"{11:024x}", 1, "the sender ended with status 1")
     client = create_app(tmp_path / "results").test_client()
     for path, words in (("/", "3 runs of Own"), (f"/campaigns/{where}", "3 runs")):

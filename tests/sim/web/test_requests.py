@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
 import re
 import signal
 import subprocess
@@ -21,6 +20,7 @@ from experiments import api, catalogue
 from experiments.language import source
 from experiments.language.campaign import expand
 from tests.conftest import backchannel
+from tests.sim.web.test_safety import csrf
 from tests.support.campaign_texts import one_line
 from tests.support.waiting import HANGS_S, wait_until
 from web import launch
@@ -44,12 +44,6 @@ def store(results: Path) -> Store:
 @pytest.fixture
 def visitor(results: Path) -> FlaskClient:
     return create_app(results).test_client()
-
-
-def token(visitor: FlaskClient) -> str:
-    result = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/launch").text)
-    assert result is not None
-    return result[1]
 
 
 @pytest.fixture
@@ -96,7 +90,7 @@ def test_the_validator_says_the_same_on_the_page_and_on_the_command_line(visitor
     answer: Any = visitor.post("/api/check", json={"text": bad, "file": str(file)}).json
     assert answer["problems"] == told
     assert len(told) == 2
-    page = visitor.post("/launch", data={"csrf": token(visitor), "text": bad, "file": str(file), "do": "launch"}).text
+    page = visitor.post("/launch", data={"csrf": csrf(visitor), "text": bad, "file": str(file), "do": "launch"}).text
     assert "did you mean &#39;newreno&#39;?" in page
     assert requests.recent(Store.open(visitor.application.config["RESULTS"]), 1) == []
 
@@ -112,13 +106,13 @@ def test_launching_warns_of_the_traps_that_validate_warns_of(visitor: FlaskClien
     answer: Any = visitor.post("/api/check", json={"text": small, "file": str(file)}).json
     assert answer["problems"] == []
     assert answer["warnings"] == told
-    page = visitor.post("/launch", data={"csrf": token(visitor), "text": small, "file": str(file), "do": "check"}).text
+    page = visitor.post("/launch", data={"csrf": csrf(visitor), "text": small, "file": str(file), "do": "check"}).text
     assert html.escape(told[0]) in page
 
 
 @pytest.mark.usefixtures("checked_here")
 def test_a_check_keeps_the_fields_of_the_form(visitor: FlaskClient) -> None:
-    fields = {"csrf": token(visitor), "name": "half-done", "flow.1.size": "123 kB", "axis.0.values": "red, codel"}
+    fields = {"csrf": csrf(visitor), "name": "half-done", "flow.1.size": "123 kB", "axis.0.values": "red, codel"}
     built = visitor.post("/launch", data={**fields, "do": "build"}).text
     checked = visitor.post("/launch", data={**fields, "do": "check", "text": TINY, "file": "new.yaml"}).text
     for page in (built, checked):
@@ -255,7 +249,7 @@ def test_what_is_pasted_opens_no_file(visitor: FlaskClient, store: Store, result
 
 @pytest.mark.usefixtures("checked_here")
 def test_a_request_ends_as_a_campaign(visitor: FlaskClient, store: Store, runner: subprocess.Popen[str]) -> None:
-    form = {"csrf": token(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"}
+    form = {"csrf": csrf(visitor), "text": TINY, "file": "tiny.yaml", "do": "launch"}
     answer = visitor.post("/launch", data=form, follow_redirects=True)
     assert "Request 1" in answer.text
     wait_until(lambda: requests.runners(store))
@@ -267,7 +261,7 @@ def test_a_request_ends_as_a_campaign(visitor: FlaskClient, store: Store, runner
     assert "See the campaign" in visitor.get("/requests/1").text
     # Again, everything is there already; forced, it is made anew.
     for action, wanted in (("resume", "0 runs made"), ("rerun", "2 runs made")):
-        told: Any = visitor.post(f"/api/campaigns/{head.id}/{action}", headers={"X-CSRF-Token": token(visitor)}).json
+        told: Any = visitor.post(f"/api/campaigns/{head.id}/{action}", headers={"X-CSRF-Token": csrf(visitor)}).json
         number = told["request"]
         await_done(store, number)
         assert wanted in request_of(store, number).message
@@ -279,7 +273,7 @@ def test_a_campaign_is_cancelled_and_resumed(store: Store, visitor: FlaskClient,
     wait_until(lambda: head_of(store, campaign).valid >= 2)
     page = visitor.get(f"/campaigns/{campaign}").text
     assert "Cancel" in page
-    told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": token(visitor)}, follow_redirects=True)
+    told = visitor.post(f"/campaigns/{campaign}/cancel", data={"csrf": csrf(visitor)}, follow_redirects=True)
     assert "Results so far are kept" in told.text
     wait_until(lambda: request_of(store, number).state == requests.FAILED)
     head = head_of(store, campaign)
@@ -325,15 +319,13 @@ def test_a_site_with_a_runner_runs_requests_and_both_end(store: Store, results: 
     wait_until(lambda: not Path(f"/proc/{there.id.split(':')[1]}").exists())
 
 
-def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_runner_left_behind_is_told(
+    store: Store, runner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     number = requests.ask_run(store, "long.yaml", LONG)
-    started = subprocess.Popen(
-        [sys.executable, "-m", "experiments", "serve", "runner", "--results", str(results)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
     campaign = wait_until(lambda: store.campaigns(state="running"))[0].id
-    os.kill(started.pid, signal.SIGKILL)
-    started.wait()
+    runner.kill()
+    runner.wait()
     # Its last sign of life may be older than a quarter of a minute where it had little CPU time.
     monkeypatch.setattr(requests, "GONE_AFTER_S", HANGS_S)
     assert requests.release_lost(store) == 0
@@ -343,20 +335,22 @@ def test_what_a_runner_left_behind_is_told(store: Store, results: Path, monkeypa
     assert head_of(store, campaign).state == "incomplete"
 
 
+def begin(store: Store, **overrides: str) -> None:
+    """Enters the campaign c1 with a run that nobody makes."""
+    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, overrides, "sim", seed=1, repetitions=2)
+    store.begin_campaign(new, [[]], [(0, 0, "r0")])
+
+
 @pytest.mark.usefixtures("checked_here")
 def test_what_a_campaign_was_run_with_is_launched_again(visitor: FlaskClient, store: Store) -> None:
-    store.begin_campaign(
-        NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {"repetitions": "3"}, "sim", seed=1, repetitions=3),
-        [[]], [(0, 0, "r0")],
-    )  # fmt: skip
+    begin(store, repetitions="3")
     page = visitor.get("/launch?campaign=c1").text
     assert "repetitions=3</textarea>" in page
     assert "3 runs on the sim backend" in page
 
 
 def test_a_running_campaign_tells_its_pace_and_time_left(visitor: FlaskClient, store: Store) -> None:
-    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
-    store.begin_campaign(new, [[]], [(0, 0, "r0")])
+    begin(store)
     store.set_progress("c1", {"share": 0.5, "per_minute": 3.21, "left_s": 240.0, "cells": []})
     for path in ("/", "/campaigns/c1"):
         assert ">3.2 runs a minute, 4 min left<" in visitor.get(path).text
@@ -365,19 +359,16 @@ def test_a_running_campaign_tells_its_pace_and_time_left(visitor: FlaskClient, s
     assert "left<" not in visitor.get("/").text
 
 
-def test_a_campaign_that_nobody_is_at_can_be_resumed(visitor: FlaskClient, store: Store) -> None:
-    new = NewCampaign("c1", "tiny", "t", "tiny.yaml", TINY, {}, "sim", seed=1, repetitions=2)
-    store.begin_campaign(new, [[]], [(0, 0, "r0")])
+def test_a_campaign_that_nobody_is_at_can_be_resumed(
+    visitor: FlaskClient, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(store)
     store.set_progress("c1", {"cells": []})
     assert visitor.post("/api/campaigns/c1/resume").status_code == 409
-    before = requests.SILENT_AFTER_S
-    try:
-        requests.SILENT_AFTER_S = 0.0
-        assert visitor.post("/api/campaigns/c1/cancel").status_code == 409
-        assert head_of(store, "c1").state == "incomplete"
-        assert visitor.post("/api/campaigns/c1/resume").status_code == 202
-    finally:
-        requests.SILENT_AFTER_S = before
+    monkeypatch.setattr(requests, "SILENT_AFTER_S", 0.0)
+    assert visitor.post("/api/campaigns/c1/cancel").status_code == 409
+    assert head_of(store, "c1").state == "incomplete"
+    assert visitor.post("/api/campaigns/c1/resume").status_code == 202
 
 
 @pytest.mark.usefixtures("checked_here")
@@ -419,7 +410,7 @@ duration: 2 s
 
 @pytest.mark.usefixtures("checked_here")
 def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visitor: FlaskClient) -> None:
-    headers = {"X-CSRF-Token": token(visitor)}
+    headers = {"X-CSRF-Token": csrf(visitor)}
     refused = visitor.post("/api/requests", json={"text": COMMAND, "file": "c.yaml"}, headers=headers)
     assert refused.status_code == 422
     (problem,) = refused.get_json()["problems"]
@@ -429,7 +420,7 @@ def test_a_site_accepts_programs_only_if_it_was_started_so(results: Path, visito
     )  # fmt: skip
     assert "this campaign runs programs (touch)" in html.unescape(page.text)
     allowed = create_app(results, allow_commands=True).test_client()
-    headers = {"X-CSRF-Token": token(allowed)}
+    headers = {"X-CSRF-Token": csrf(allowed)}
     accepted = allowed.post("/api/requests", json={"text": COMMAND, "file": "c.yaml"}, headers=headers)
     assert accepted.status_code == 202, accepted.text
 
@@ -438,8 +429,7 @@ def test_a_runner_runs_no_programs_unless_it_was_started_so(results: Path, store
     proof = tmp_path / "proof"
     number = requests.ask_run(store, "c.yaml", COMMAND.replace("PROOF", str(proof)), [], force=False)
     backchannel("serve", "runner", "--once", "--results", str(results), status=1)
-    row = requests.find(store, number)
-    assert row is not None
+    row = request_of(store, number)
     assert row.state == requests.FAILED
     assert "this campaign runs programs (touch), and this runner runs none" in row.message
     assert not proof.exists()

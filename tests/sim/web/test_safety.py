@@ -412,6 +412,19 @@ def upload(client: FlaskClient, *files: tuple[bytes, str]) -> Any:
     return client.post("/api/imports", data=data)
 
 
+def uploaded(client: FlaskClient, data: bytes, name: str) -> Any:
+    """The state of an upload once it is read."""
+    address = f"/api/imports/{upload(client, (data, name)).json['id']}"
+    told: Any = {}
+
+    def has_ended() -> bool:
+        told.update(client.get(address).json)
+        return told["state"] not in ("waiting", "reading")
+
+    wait_until(has_ended, "the reader", HANGS_S)
+    return told
+
+
 def test_uploads_have_limits(client: FlaskClient, monkeypatch: pytest.MonkeyPatch) -> None:
     assert upload(client).status_code == 400
     assert upload(client, *[(b"x", f"{n}.pcap") for n in range(import_queue.MOST_FILES + 1)]).status_code == 400
@@ -440,14 +453,7 @@ def test_a_hostile_capture_is_read_in_a_bounded_process(
     monkeypatch.setattr(import_queue, limit, value)
     # The reader reports its limit itself, however long it takes to start.
     monkeypatch.setattr(import_queue, "GRACE_S", HANGS_S)
-    answer = upload(client, (endless or packed.read_bytes(), "strange.pcap.gz"))
-    told: Any = {}
-
-    def has_ended() -> bool:
-        told.update(client.get(f"/api/imports/{answer.json['id']}").json)
-        return told["state"] not in ("waiting", "reading")
-
-    wait_until(has_ended, "the reader", HANGS_S)
+    told = uploaded(client, endless or packed.read_bytes(), "strange.pcap.gz")
     assert told["state"] == "failed"
     assert re.search(said, told["said"]), told["said"]
     # A sentence for people, which tells nothing of this machine.

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from flask.testing import FlaskClient
 
+from tests.sim.web.test_safety import csrf
 from tests.support.site import FakeSession
 from web.app import create_app
 
@@ -15,11 +16,6 @@ from web.app import create_app
 @pytest.fixture
 def site(tmp_path: Path) -> FlaskClient:
     return create_app(tmp_path).test_client()
-
-
-def csrf(client: FlaskClient) -> str:
-    page = client.get("/sessions").text
-    return page.split('name="csrf" content="')[1].split('"')[0]
 
 
 def test_the_page_shows_every_direction(session: FakeSession, site: FlaskClient) -> None:

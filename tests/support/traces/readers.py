@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -20,12 +21,15 @@ FIELDS = (
 
 def tshark(capture: Path) -> pl.DataFrame:
     """Wireshark's fields of every TCP segment, in file order."""
-    words = ["tshark", "-r", str(capture), "-Y", "tcp", "-T", "fields", "-E", "separator=/t"]
-    for name in FIELDS:
-        words += ["-e", name]
-    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    rows = [line.split("\t") for line in said.splitlines()]
+    rows = tshark_fields(capture, FIELDS, "-Y", "tcp")
     return pl.DataFrame(rows, schema=dict.fromkeys(FIELDS, pl.String), orient="row")
+
+
+def tshark_fields(capture: Path, names: Iterable[str], *options: str) -> list[list[str]]:
+    """tshark's fields of each packet, with more of its options."""
+    words = ["tshark", "-n", "-r", str(capture), "-T", "fields", *(word for name in names for word in ("-e", name))]
+    said = subprocess.run([*words, *options], capture_output=True, text=True, check=True).stdout
+    return [line.split("\t") for line in said.splitlines()]
 
 
 def ours(capture: Path, out: Path) -> pl.DataFrame:

@@ -15,12 +15,11 @@ import pytest
 
 from testbed import node_binary
 from testbed.collection import link_collection
-from tests.support.ansible_lab import HOSTS, write_yaml
+from tests.support.ansible_lab import ANSIBLE, HOSTS, write_yaml
 from tests.support.command_line import backchannel
 from tests.support.labs import changed
 from tests.unit.physical.test_sets import pair
 
-ANSIBLE = node_binary.ROOT / "ansible"
 BIN = Path(sys.executable).parent
 
 
@@ -133,24 +132,31 @@ def test_an_error_in_the_inventory_stops_ansible_with_its_line(lab_files: Path) 
     assert "Traceback" not in done.stderr
 
 
+#: An inventory of one named namespace.
+FIRST = {"all": {"hosts": {"first": {"ansible_connection": "backchannel.testbed.namespace"}}}}
+
+
+def in_cell(script: str) -> subprocess.CompletedProcess[str]:
+    """Runs a shell script in Ansible's folder, in a cell whose own /run leaves no trace in the machine's."""
+    prepared = f"mount -t tmpfs run /run && mkdir /run/netns; cd {shlex.quote(str(ANSIBLE))}\n{script}"
+    return subprocess.run(
+        [node_binary.path(), "cell", "--", "sh", "-c", prepared], capture_output=True, text=True, check=False,
+        env={**os.environ, "ANSIBLE_CONFIG": "ansible.cfg"},
+    )  # fmt: skip
+
+
 @pytest.mark.emulated
 @pytest.mark.shares_cpu
 def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
-    inventory = tmp_path / "plain.yml"
-    write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "backchannel.testbed.namespace"}}}})
+    inventory = write_yaml(tmp_path / "plain.yml", FIRST)
     words = f"{shlex.quote(str(BIN))}/ansible -i {inventory} first -m ansible.builtin.command -a"
-    # A cell with a separate /run leaves no trace in the machine's.
     script = f"""
-    mount -t tmpfs run /run && mkdir /run/netns
     ip netns add first && ip -n first link add probe type veth peer name b
-    export ANSIBLE_CONFIG=ansible.cfg; cd {shlex.quote(str(ANSIBLE))}
     {words} 'sh -c "ip -o link; cat /nowhere"'
     ip netns delete first
     {words} 'ip -o link'
     """
-    done = subprocess.run(
-        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
-    )
+    done = in_cell(script)
     text = done.stdout + done.stderr
     assert "probe@b" in text
     assert "No such file or directory" in text
@@ -160,11 +166,8 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
 
 @pytest.mark.emulated
 @pytest.mark.shares_cpu
-def test_modules_validate_arguments_and_report_why_they_cannot_run(
-    tmp_path: Path,
-) -> None:
-    inventory = tmp_path / "plain.yml"
-    write_yaml(inventory, {"all": {"hosts": {"first": {"ansible_connection": "backchannel.testbed.namespace"}}}})
+def test_modules_validate_arguments_and_report_why_they_cannot_run(tmp_path: Path) -> None:
+    inventory = write_yaml(tmp_path / "plain.yml", FIRST)
     network, fitness = "backchannel.testbed.network", "backchannel.testbed.fitness"
     tasks: list[dict[str, Any]] = [
         {network: {"role": "x", "state": "gone"}},
@@ -176,14 +179,7 @@ def test_modules_validate_arguments_and_report_why_they_cannot_run(
     playbook = write_yaml(
         tmp_path / "tasks.yml", [{"hosts": "first", "gather_facts": False, "ignore_errors": True, "tasks": tasks}]
     )
-    script = f"""
-    mount -t tmpfs run /run && mkdir /run/netns && ip netns add first
-    export ANSIBLE_CONFIG=ansible.cfg; cd {shlex.quote(str(ANSIBLE))}
-    {shlex.quote(str(BIN))}/ansible-playbook -i {inventory} {playbook}
-    """
-    done = subprocess.run(
-        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
-    )
+    done = in_cell(f"ip netns add first; {shlex.quote(str(BIN))}/ansible-playbook -i {inventory} {playbook}")
     text = done.stdout + done.stderr
     assert "value of state must be one of: present, absent, got: gone" in text
     assert "Unsupported parameters for (backchannel.testbed.network) module: stat" in text
@@ -214,16 +210,9 @@ def test_a_clock_that_runs_would_reject_is_reported_in_any_time_zone(tmp_path: P
             "ansible_connection": "backchannel.testbed.namespace", "ansible_namespace": "only",
             "ansible_python_interpreter": str(python),
         }  # fmt: skip
-    inventory = tmp_path / "plain.yml"
-    write_yaml(inventory, {"endpoints": {"hosts": hosts}})
-    script = f"""
-    mount -t tmpfs run /run && mkdir /run/netns && ip netns add only
-    export ANSIBLE_CONFIG=ansible.cfg TZ=Europe/Berlin; cd {shlex.quote(str(ANSIBLE))}
-    {shlex.quote(str(BIN))}/ansible-playbook -i {inventory} playbooks/check.yml
-    """
-    done = subprocess.run(
-        [node_binary.path(), "cell", "--", "sh", "-c", script], capture_output=True, text=True, check=False
-    )
+    inventory = write_yaml(tmp_path / "plain.yml", {"endpoints": {"hosts": hosts}})
+    check = f"{shlex.quote(str(BIN))}/ansible-playbook -i {inventory} playbooks/check.yml"
+    done = in_cell(f"ip netns add only; export TZ=Europe/Berlin; {check}")
     # The missing agents are reported too.
     prefix = "backchannel: host "
     failures = [

@@ -14,12 +14,11 @@ import pytest
 
 from experiments import inventory
 from testbed import node_binary, sources
-from tests.support.ansible_lab import NGINX, in_lab, recorded, write_yaml
+from tests.support.ansible_lab import ANSIBLE, NGINX, in_lab, recorded, write_yaml
 from tests.support.once import once
 
 pytestmark = [pytest.mark.emulated, pytest.mark.shares_cpu]
 
-ANSIBLE = node_binary.ROOT / "ansible"
 #: Host of each kind of the role `interfaces`.
 KINDS = {
     "endpoint": "m",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from analysis.store import Store, requests
 from analysis.store.rows import CellProgressRow
 from tests.conftest import backchannel
 from tests.sim.web.test_pages import campaign
+from tests.sim.web.test_safety import csrf
 from tests.support.simulated import Simulated, ran
 from tests.support.site import COUNTED, DESKTOP_PX, PATIENCE_MS, PHONE_PX, FakeSession, captured, served
 from tests.support.waiting import wait_until
@@ -103,9 +103,8 @@ def others(tmp_path_factory: pytest.TempPathFactory, simulated: Simulated) -> It
     store.set_progress(running, {"share": 0.1, "per_minute": 6.0, "left_s": 20.0, "cells": cells})
     app = create_app(counted.results)
     visitor = app.test_client()
-    token = re.search(r'name="csrf" content="([^"]+)"', visitor.get("/import").text)
-    assert token is not None
-    sent = visitor.post("/import", data={"csrf": token[1], "capture": (io.BytesIO(b"Dear network,"), "letter.txt")})
+    token = csrf(visitor)
+    sent = visitor.post("/import", data={"csrf": token, "capture": (io.BytesIO(b"Dear network,"), "letter.txt")})
     upload = sent.headers["Location"]
     wait_until(lambda: visitor.get(f"/api{upload}".replace("/import/", "/imports/")).json["state"] == "failed")  # type: ignore[index]
     with (

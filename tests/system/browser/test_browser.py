@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from analysis.store import PendingRun, Store
-from analysis.store.documents import Documents
-from analysis.store.rows import NewCampaign
-from tests.conftest import backchannel, two_hosts
+from analysis.store import Store
+from tests.conftest import backchannel
 from tests.screenshots import settle
+from tests.sim.web.test_pages import campaign, commit
 from tests.sim.web.test_requests import TINY
 from tests.support.simulated import Simulated
 from tests.support.site import captured, desktop_first, phone_first
@@ -489,16 +488,11 @@ def test_the_figure_follows_its_controls(page: Page, address: str, simulated: Si
 
 def test_the_chip_of_an_invalid_run_is_red_on_it(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
-    new = NewCampaign("c" * 16, "own", "Own", "own.yaml", "", {}, "sim", seed=1, repetitions=2)
-    store.begin_campaign(new, [[("policy", "red")]], [(0, n, f"{n:024x}") for n in range(2)])
-    for n, problems in enumerate(([], ["late"])):
-        (tmp_path / f"{n:024x}").mkdir()
-        documents = Documents(two_hosts(seed=n, duration_s=1.0), {})
-        store.commit_run(PendingRun(f"{n:024x}", "sim", documents, [], problems, 1, tmp_path / f"{n:024x}"))
+    campaign(store)
     address = serve(tmp_path / "results")
     shown = []
-    for n in range(2):
-        page.goto(f"{address}/runs/{n:024x}")
+    for run_id in (commit(store, tmp_path, 0), commit(store, tmp_path, 1, problems=["late"])):
+        page.goto(f"{address}/runs/{run_id}")
         chip = page.locator(".member[aria-current]")
         shown.append(chip.evaluate("(e) => getComputedStyle(e).backgroundColor"))
     # Green, and red.
@@ -835,16 +829,15 @@ def test_what_is_no_capture_is_said_in_words(page: Page, own: tuple[str, Path]) 
 def test_what_ends_while_a_page_loads_is_shown_as_ended(page: Page, own: tuple[str, Path]) -> None:
     address, results = own
     store = Store.open(results)
-    new = NewCampaign("b" * 16, "short", "Short", "", TINY, {}, "sim", seed=1, repetitions=1)
-    store.begin_campaign(new, [[]], [(0, 0, "0" * 24)])
+    running = campaign(store, TINY)
 
     def end(route: Route) -> None:
-        store.end_campaign(new.id, complete=True)
+        store.end_campaign(running, complete=True)
         route.continue_()
 
     # After the page was made, before its first event.
     page.route("**/api/events*", end)
-    page.goto(f"{address}/campaigns/{new.id}")
+    page.goto(f"{address}/campaigns/{running}")
     expect(page.locator("#live-state")).to_have_text("complete")
     store.close()
 

@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, Request, Route, expect
 
 from analysis.store import Store, requests
-from analysis.store.rows import NewCampaign
+from tests.sim.web.test_pages import campaign
 from tests.sim.web.test_requests import TINY
 from tests.support.simulated import Simulated
 from tests.support.waiting import wait_until
@@ -78,9 +78,8 @@ def test_what_was_found_late_does_not_open_again(page: Page, address: str) -> No
 
 def test_a_late_page_does_not_take_back_a_newer_one(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
-    new = NewCampaign("b" * 16, "short", "Short", "", TINY, {}, "sim", seed=1, repetitions=1)
-    store.begin_campaign(new, [[]], [(0, 0, "0" * 24)])
-    page.goto(f"{serve(tmp_path / 'results')}/campaigns/{new.id}")
+    running = campaign(store, TINY)
+    page.goto(f"{serve(tmp_path / 'results')}/campaigns/{running}")
     expect(page.locator("html")).to_have_attribute("data-live", "on")
     expect(page.locator("#live-state")).to_have_text("running")
     made: list[Route] = []
@@ -97,7 +96,7 @@ def test_a_late_page_does_not_take_back_a_newer_one(page: Page, serve: Callable[
     # A runner is shown on the page, and the campaign ends while the page with the runner is under way.
     requests.show_runner(store, "r1", 0.0, [])
     wait_until(lambda: page.evaluate("1") and bodies, "the first page")
-    store.end_campaign(new.id, complete=True)
+    store.end_campaign(running, complete=True)
     # Time in which the page would ask for itself once more.
     page.wait_for_timeout(1500)
     made[0].fulfill(body=bodies[0], content_type="text/html")

@@ -13,6 +13,7 @@ from tests.conftest import backchannel
 from tests.screenshots import settle
 from tests.support.simulated import Simulated, ran
 from tests.support.site import COUNTED, captured, on_both
+from tests.system.browser.test_accessibility import path_of
 from tests.system.browser.test_browser import brightness, drawn
 
 pytestmark = [pytest.mark.slow("one page in a browser"), pytest.mark.browser, on_both]
@@ -32,13 +33,8 @@ def test_what_did_a_run_with_counters_do(page: Page, serve: Callable[[Path], str
 
 @pytest.mark.parametrize("kind", ["home", "campaigns", "campaign", "explorer", "compare", "scorecard", "docs", "guide"])
 def test_what_does_a_page_print(page: Page, address: str, simulated: Simulated, kind: str) -> None:
-    point = f"point={simulated.campaign['campaign']}"
-    paths = {
-        "home": "/", "campaign": simulated.address, "explorer": f"{simulated.address}/explore",
-        "compare": f"/compare?{point}:0&{point}:1", "guide": "/docs/guide",
-    }  # fmt: skip
     page.emulate_media(color_scheme="dark")
-    page.goto(address + paths.get(kind, f"/{kind}"))
+    page.goto(address + path_of(kind, simulated))
     settle(page)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     page.emulate_media(media="print", color_scheme="dark")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -15,9 +14,10 @@ from playwright.sync_api import Page, expect
 
 from analysis.store import Store, requests
 from analysis.store.rows import CellProgressRow
-from tests.sim.web.test_pages import ARTEFACT, TARGETS, campaign, commit
+from tests.sim.web.test_pages import ARTEFACT, TARGETS, campaign, commit, throughput
 from tests.support.simulated import Simulated
 from tests.support.site import captured
+from tests.support.traces.readers import tshark_fields
 from web import guide
 
 pytestmark = [pytest.mark.slow("whole visits in a browser"), pytest.mark.browser]
@@ -38,8 +38,8 @@ def test_the_scorecard_is_a_wall_of_figures_that_open_to_their_explanation(
     monkeypatch.setattr("experiments.catalogue.FOLDER", tmp_path)
     store = Store.open(tmp_path / "results")
     campaign(store, ARTEFACT)
-    for run_id, value in ((0, 1.0e6), (1, 1.2e6), (10, 2.0e6), (11, 2.0e6)):
-        commit(store, tmp_path, f"{run_id:024x}", value)
+    for number, value in ((0, 1.0e6), (1, 1.2e6), (10, 2.0e6), (11, 2.0e6)):
+        commit(store, tmp_path, number, throughput(value))
     address = serve(tmp_path / "results")
     page.goto(f"{address}/scorecard")
     cards = page.locator(".wall > details")
@@ -81,11 +81,11 @@ def test_a_request_shows_a_figure_as_its_runs_land(page: Page, serve: Callable[[
     store.set_progress(campaign_id, {"share": 0.2, "per_minute": 6.0, "left_s": 20.0, "cells": cells})
     expect(page.locator(".cells")).to_have_text("policy=acks-first, repetition 1, collecting")
     expect(page.get_by_text("There is no valid run yet")).to_be_visible()
-    commit(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, 0, throughput(1.0e6))
     # Nobody reloads: the first run draws the figure, and the next one changes it.
     expect(page.locator("#live-figure .u-wrap canvas")).to_be_visible()
     expect(page.locator("#live-table")).to_contain_text("1 Mbit/s")
-    commit(store, tmp_path, f"{10:024x}", 2.0e6)
+    commit(store, tmp_path, 10, throughput(2.0e6))
     expect(page.locator("#live-table")).to_contain_text("2 Mbit/s")
     figures = page.locator("#live-figure script")
     assert (
@@ -114,12 +114,8 @@ def test_an_import_lists_its_conversations_and_each_opens_its_plots(
     rows = page.locator("#conversations tbody tr")
     expect(rows).to_have_count(2)
     # The numbers are those of tshark.
-    told = subprocess.run(
-        ["tshark", "-r", str(capture), "-T", "fields", "-e", "tcp.stream", "-e", "ip.len"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
     theirs: dict[str, list[int]] = {}
-    for stream, length in (line.split() for line in told.splitlines()):
+    for stream, length in tshark_fields(capture, ("tcp.stream", "ip.len")):
         theirs.setdefault(stream, []).append(int(length))
     ours = page.request.get(page.url.replace("/runs/", "/api/runs/") + "/conversations").json()
     assert {(our["packets"], our["bytes"]) for our in ours} == {(len(all_), sum(all_)) for all_ in theirs.values()}
@@ -174,7 +170,7 @@ def test_a_launch_starts_from_a_line_catalogue_guide_or_result(page: Page, addre
 def test_home_shows_what_runs_and_the_latest_runs(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
     store = Store.open(tmp_path / "results")
     campaign_id = campaign(store)
-    commit(store, tmp_path, f"{0:024x}", 1.0e6)
+    commit(store, tmp_path, 0, throughput(1.0e6))
     cells: list[CellProgressRow] = [{"cell": "a", "run": "", "point": 1, "repetition": 0, "phase": "running"}]
     store.set_progress(campaign_id, {"share": 0.25, "per_minute": 6.0, "left_s": 50.0, "cells": cells})
     page.goto(serve(tmp_path / "results"))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.ansible_lab import in_lab
+from tests.support.command_line import backchannel
 from tests.support.labs import output_of
 from tests.unit.physical.test_kernel_link import CAMPAIGN, lab
 
@@ -44,14 +44,8 @@ def need_htb() -> None:
 def test_a_slow_line_is_measured_behind_its_bucket(tmp_path: Path) -> None:
     need_htb()
     (tmp_path / "slow.yaml").write_text(CAMPAIGN.replace("backend: physical", "backend: emulated"))
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "experiments", "calibrate", str(tmp_path / "slow.yaml"), "--json",
-            "--set", "network.forward.rate=28.8 kbit/s", "--set", "network.reverse.rate=9600 bit/s",
-        ],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, output_of(done)
+    slow = ("--set", "network.forward.rate=28.8 kbit/s", "--set", "network.reverse.rate=9600 bit/s")
+    done = backchannel("calibrate", tmp_path / "slow.yaml", "--json", *slow, status=0)
     measured = {load["direction"]: load for load in json.loads(done.stdout)}
     assert measured["forward"]["measured_rate_bps"] == pytest.approx(28_800, rel=0.005)
     assert measured["reverse"]["measured_rate_bps"] == pytest.approx(9_600, rel=0.005)
@@ -64,11 +58,7 @@ def test_the_research_stack_waits_for_its_own_line(tmp_path: Path) -> None:
     need_htb()
     text = CAMPAIGN.replace("backend: physical", "backend: emulated\nstack: newreno\n" + LOOSE)
     (tmp_path / "own.yaml").write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-m", "experiments", "run", str(tmp_path / "own.yaml"), "--results", str(tmp_path / "store")],
-        capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, output_of(done)
+    backchannel("run", tmp_path / "own.yaml", "--results", tmp_path / "store", status=0)
     (path,) = tmp_path.glob("store/runs/**/manifest.json")
     report = json.loads(path.read_text())["report"]
     counters = report["driver"]["links"]["line"]["forward"]
