@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from testbed import node_binary
+from tests.support.waiting import HANGS_S
 
 pytestmark = [pytest.mark.slow("Mininet's examples"), pytest.mark.emulated]
 
@@ -24,7 +25,7 @@ def test_example(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, str(SCRIPT), str(FOLDER / f"{name}.py")],
         input="pingall\nlinks\nexit\n" if name in ASKED else "", capture_output=True, text=True, check=False,
-        timeout=120, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(node_binary.ROOT)},
+        timeout=HANGS_S, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(node_binary.ROOT)},
     )  # fmt: skip
     output = done.stdout + done.stderr
     assert done.returncode == 0, output

@@ -13,6 +13,7 @@ import pytest
 from testbed import node_binary
 from tests.support.faults.leftovers import nothing_left
 from tests.support.only_run import only_run
+from tests.support.waiting import HANGS_S
 
 pytestmark = [pytest.mark.slow("every program in real time"), pytest.mark.emulated]
 
@@ -46,7 +47,7 @@ def campaign(results: Path, file: Path, *overrides: str) -> subprocess.Completed
                 sys.executable, "-m", "experiments", "run", str(file), "--results", str(results), "--attempts", "1",
                 "--jobs", "1", "--set", LATE, *(word for override in overrides for word in ("--set", override)),
             ],
-            capture_output=True, text=True, check=False, timeout=300, env=environment,
+            capture_output=True, text=True, check=False, timeout=HANGS_S, env=environment,
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from experiments.sessions.session import Session
 from tests.support.faults.leftovers import nothing_left
 from tests.support.only_run import only_run
 from tests.support.processes import marked
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 pytestmark = [pytest.mark.slow("shells in real time"), pytest.mark.emulated]
 
@@ -36,7 +36,7 @@ def environment(mark: str) -> dict[str, str]:
 def session(results: Path, *more: str) -> subprocess.CompletedProcess[str]:
     with nothing_left(results / "watched") as environment_:
         return subprocess.run(
-            words(results, *LINE, *more), capture_output=True, text=True, check=False, timeout=120,
+            words(results, *LINE, *more), capture_output=True, text=True, check=False, timeout=HANGS_S,
             env=environment_,
         )  # fmt: skip
 
@@ -52,7 +52,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
     def ask(*verb: str) -> subprocess.CompletedProcess[str]:
         name = str(control.pid)
         asking = [sys.executable, "-m", "experiments", "shell", "--session", name, *verb]
-        return subprocess.run(asking, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(asking, capture_output=True, text=True, check=False, timeout=HANGS_S)
 
     wait_until(lambda: ask("status").returncode == 0, "the session", 60)
     changed = ask("set", "forward.rate=5 Mbit/s", "reverse.policy=codel")

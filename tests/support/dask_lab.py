@@ -29,7 +29,7 @@ from typing import Any
 from testbed import node_binary
 from tests.support.faults.leftovers import descendants
 from tests.support.postgresql import postgresql
-from tests.support.waiting import end, wait_until
+from tests.support.waiting import HANGS_S, end, wait_until
 
 HERE = "10.77.0.1"
 SCHEDULER = f"tcp://{HERE}:8786"
@@ -145,7 +145,7 @@ def run(folder: Path, *more: str) -> list[str]:
 
 
 def finish(words: Sequence[str]) -> tuple[int, str, str]:
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=HANGS_S)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -216,7 +216,7 @@ def main() -> int:
             for pid in victims[mode]:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            outcome["campaign"], outcome["messages"] = runner.communicate(timeout=240)
+            outcome["campaign"], outcome["messages"] = runner.communicate(timeout=HANGS_S)
             outcome["status"] = runner.returncode
             if mode == "runner":
                 outcome |= campaign(run(folder))

@@ -24,7 +24,7 @@ from testbed.virtual_kernel import kernels
 from tests.support.command_line import backchannel
 from tests.support.free_ports import free_ports
 from tests.support.podman import settings
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 pytestmark = [
     pytest.mark.emulated,
@@ -326,7 +326,7 @@ def get(port: int, path: str, asked: object = None) -> str:
     body = None if asked is None else json.dumps(asked).encode()
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, {"Content-Type": "application/json"})
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=HANGS_S) as answer:
             return str(answer.read().decode())
     except ConnectionError:
         return ""

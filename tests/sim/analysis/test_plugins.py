@@ -28,6 +28,7 @@ from tests.sim.analysis.conftest import SHORT
 from tests.support.called import called
 from tests.support.rewriting import rewriting
 from tests.support.starter import Starter
+from tests.support.waiting import HANGS_S
 from web.app import create_app
 
 PACKAGE = """
@@ -93,7 +94,7 @@ class Commands:
     def run(self, package: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
         self._link.unlink()
         self._link.symlink_to(package)
-        return self.starter.run([*map(str, words)], beside(self._link), timeout_s=240)
+        return self.starter.run([*map(str, words)], beside(self._link), timeout_s=HANGS_S)
 
     def out(self, package: Path, *words: str | Path) -> str:
         """What a command that ends well prints on standard output."""

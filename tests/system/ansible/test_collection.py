@@ -14,6 +14,7 @@ import pytest
 
 from testbed import node_binary
 from tests.support.ansible_lab import HOSTS, in_lab, write_yaml
+from tests.support.waiting import HANGS_S
 
 BIN = Path(sys.executable).parent
 #: A playbook of somebody else, with two roles of the collection and none of its plugins for labs.
@@ -99,7 +100,7 @@ def test_a_playbook_elsewhere_uses_it(installed: Path, lab_files: Path, tmp_path
     echo "== rooted"; {q(BIN)}/ansible-inventory -i lab.yml --graph
     echo "== site"; play -i lab.yml whole.yml --limit a --check --tags nodes
     """
-    done = in_lab(lab_files, script, timeout_s=300)
+    done = in_lab(lab_files, script, timeout_s=HANGS_S)
     parts = {name: text for name, _, text in (part.partition("\n") for part in done.stdout.split("== ")[1:])}
     assert "status 0" in parts["plain"], parts["plain"]
     assert "10.9.0.1/24" in parts["addresses"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.ansible_lab import collection_module
+from tests.support.waiting import HANGS_S
 
 pytestmark = pytest.mark.shares_cpu
 
@@ -97,7 +98,7 @@ settled
 """
     done = subprocess.run(
         ["unshare", "--net", "--mount", "--pid", "--fork", "--mount-proc", "bash", "-c", prelude + script],
-        capture_output=True, text=True, check=False, timeout=120,
+        capture_output=True, text=True, check=False, timeout=HANGS_S,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from testbed import node_binary
+from tests.support.waiting import HANGS_S
 
 pytestmark = [
     pytest.mark.slow("labs of several machines, each built anew"),
@@ -43,7 +44,7 @@ def lab(tmp_path: Path, mode: str, campaign: str = CAMPAIGN) -> dict[str, Any]:
     (tmp_path / "lab.yaml").write_text(campaign)
     done = subprocess.run(
         [node_binary.path(), "cell", "--", sys.executable, "-m", "tests.support.dask_lab", str(tmp_path), mode],
-        capture_output=True, text=True, check=False, timeout=420,
+        capture_output=True, text=True, check=False, timeout=HANGS_S,
     )  # fmt: skip
     logs = "\n".join(path.read_text() for path in tmp_path.glob("*.log"))
     assert done.returncode == 0, done.stderr + logs
@@ -145,7 +146,7 @@ def test_an_interrupted_runner_ends_with_a_message(tmp_path: Path) -> None:
     # The first line of progress comes after some 20 s, when its cells are at work.
     first = runner.stdout.readline()
     os.killpg(runner.pid, signal.SIGINT)
-    outcome = first + runner.communicate(timeout=60)[0]
+    outcome = first + runner.communicate(timeout=HANGS_S)[0]
     assert runner.returncode == 130, outcome
     assert "the same command continues" in outcome
     assert "Traceback" not in outcome
@@ -170,7 +171,7 @@ def test_an_unreachable_service_is_reported(tmp_path: Path, words: list[str], st
     own = [] if "--results" in words else ["--results", str(tmp_path / "results")]
     done = subprocess.run(
         [sys.executable, "-m", "experiments", "run", str(tmp_path / "sim.yaml"), *words, *own],
-        capture_output=True, text=True, timeout=120, check=False,
+        capture_output=True, text=True, timeout=HANGS_S, check=False,
         env={**os.environ, "BACKCHANNEL_LOCAL": str(tmp_path / "local")},
     )  # fmt: skip
     assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr

@@ -7,13 +7,14 @@ import subprocess
 from typing import Any
 
 from testbed import node_binary
+from tests.support.waiting import HANGS_S
 
 
 def ask(*requests: dict[str, Any]) -> list[dict[str, Any]]:
     """Answers of an emulator to requests, after which its input ends."""
     text = "".join(json.dumps(request) + "\n" for request in requests)
     done = subprocess.run(
-        [node_binary.path(), "emulate"], input=text, capture_output=True, text=True, check=True, timeout=30
+        [node_binary.path(), "emulate"], input=text, capture_output=True, text=True, check=True, timeout=HANGS_S
     )
     return [json.loads(line) for line in done.stdout.splitlines()]
 
