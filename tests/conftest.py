@@ -6,8 +6,6 @@ import gc
 import json
 import os
 import shutil
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Set
 from pathlib import Path

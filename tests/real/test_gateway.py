@@ -61,7 +61,7 @@ def get_page(world: World, folder: Path, server: str) -> None:
 def restored(world: World, before: list[str]) -> None:
     """Compares the machine's state; the kernel removes interfaces of a namespace that has ended a little later."""
     try:
-        wait_until(lambda: world.state() == before, "the machine's former state", 10)
+        wait_until(lambda: world.state() == before, "the machine's former state")
     except AssertionError:
         assert world.state() == before
 
@@ -101,7 +101,7 @@ def test_a_phone_gets_ipv6_by_advertisement_and_the_machine_is_as_before(world_v
     with world_v6.gateway(*LINE) as gateway:
         gateway.open()
         assert gateway.note() == "devices get addresses of 2001:db8:c0a8:4d::/64 by router advertisement too"
-        wait_until(lambda: has_ipv6(world_v6), "the phone's address of IPv6", 30)
+        wait_until(lambda: has_ipv6(world_v6), "the phone's address of IPv6")
         ping(world_v6, SERVER_V6)
         get_page(world_v6, tmp_path, SERVER_V6)
         gateway.signal(signal.SIGTERM, "experiments")

@@ -14,7 +14,7 @@ import pytest
 
 from testbed import node_binary
 from tests.support.only_run import only_run
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 from web.app import create_app
 
 pytestmark = pytest.mark.emulated
@@ -29,7 +29,7 @@ def script(folder: Path, *more: str) -> subprocess.CompletedProcess[str]:
     path = f"{node_binary.ROOT}:{sysconfig.get_path('purelib')}"
     return subprocess.run(
         [node_binary.path(), "cell", "--", "/usr/bin/python3", str(SCRIPT), *more],
-        capture_output=True, text=True, check=False, timeout=180, cwd=folder, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, check=False, timeout=HANGS_S, cwd=folder, stdin=subprocess.DEVNULL,
         env={**os.environ, "PYTHONPATH": path, "BACKCHANNEL_NODE": node_binary.path()},
     )  # fmt: skip
 
@@ -105,7 +105,7 @@ def test_captures_end_with_a_script_that_is_killed(tmp_path: Path) -> None:
         # unshare replaces itself by the script.
         script.kill()
         script.wait()
-        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of the captures", 20)
+        wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), "the end of the captures")
     finally:
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):

@@ -54,7 +54,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
         asking = [sys.executable, "-m", "experiments", "shell", "--session", name, *verb]
         return subprocess.run(asking, capture_output=True, text=True, check=False, timeout=HANGS_S)
 
-    wait_until(lambda: ask("status").returncode == 0, "the session", 60)
+    wait_until(lambda: ask("status").returncode == 0, "the session")
     changed = ask("set", "forward.rate=5 Mbit/s", "reverse.policy=codel")
     assert changed.returncode == 0, changed.stderr
     assert "line forward: rate 5 Mbit/s" in changed.stdout
@@ -138,7 +138,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(tmp_path: Path) -> None:
     assert process.stdout.readline() == "ready\n"
     process.kill()
     process.wait()
-    wait_until(lambda: not marked(mark), "the end of the session's processes", 20)
+    wait_until(lambda: not marked(mark), "the end of the session's processes")
 
 
 def test_whoever_reads_that_a_session_is_open_can_end_it_at_once(tmp_path: Path) -> None:

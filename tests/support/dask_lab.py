@@ -210,7 +210,7 @@ def main() -> int:
             outcome |= campaign(run(folder, "--limit", "1", "--attempts", "1"))
         else:
             runner = subprocess.Popen(run(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-            wait_until(lambda: landed() > 0, "a first run", 120)
+            wait_until(lambda: landed() > 0, "a first run")
             outcome["landed_before"] = landed()
             victims = {"kill": descendants(workers[0].pid), "scheduler": [serving.pid], "runner": [runner.pid]}
             for pid in victims[mode]:

@@ -110,9 +110,7 @@ class World:
 
     def settle(self) -> None:
         """Waits until the machine's kernel has tested its new IPv6 addresses."""
-        wait_until(
-            lambda: "tentative" not in self.run("machine", "ip", "address").stdout, "the machine's addresses", 20
-        )
+        wait_until(lambda: "tentative" not in self.run("machine", "ip", "address").stdout, "the machine's addresses")
 
     def start(self, where: str, *command: str) -> None:
         """Starts a command, which ends with the world."""
@@ -190,7 +188,7 @@ class Gateway:
     def wait(self, within_s: float = 60.0) -> tuple[int, str]:
         """Waits for the end of all of it. Returns the exit status, and what it showed since."""
         _, shown = self._process.communicate(timeout=within_s)
-        wait_until(lambda: not marked(self._mark), "the end of the gateway's processes", 20)
+        wait_until(lambda: not marked(self._mark), "the end of the gateway's processes")
         return self._process.returncode, shown
 
 

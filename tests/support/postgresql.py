@@ -43,7 +43,7 @@ class Server:
         with self._log.open("ab") as out:
             self._process = subprocess.Popen(as_owner(*words), stdout=out, stderr=out)
         ready = [str(programs / "pg_isready"), "-q", "-h", self._host, "-p", str(self._port)]
-        wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL", 60)
+        wait_until(lambda: subprocess.run(ready, check=False).returncode == 0, "PostgreSQL")
 
     def stop(self) -> None:
         """Ends it at once, with every connection, as a crash does."""

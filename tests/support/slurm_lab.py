@@ -64,24 +64,24 @@ def main() -> None:
     with ExitStack() as stack:
         stack.enter_context(postgresql(folder / "postgresql.log", HERE, 5433, "10.77.0.0/24"))
         stack.enter_context(running("slurmctld", "-D", log=folder / "slurmctld.log"))
-        wait_until(lambda: "lab" in said("sinfo"), "Slurm's controller", 60)
+        wait_until(lambda: "lab" in said("sinfo"), "Slurm's controller")
         stack.enter_context(running("slurmd", "-D", log=folder / "slurmd.log"))
-        wait_until(lambda: "idle" in said("sinfo"), "Slurm's node", 60)
+        wait_until(lambda: "idle" in said("sinfo"), "Slurm's node")
         log = folder / "jobs.log"
         words = [
             sys.executable, "-m", "experiments", "dask", "jobs", "--system", "slurm", "--jobs", "1", "--cores", "1",
             "--memory", "500MB", "--interface", "br0",
         ]  # fmt: skip
         jobs = stack.enter_context(running(*words, log=log))
-        wait_until(lambda: "scheduler at" in log.read_text(), "the scheduler", 120)
+        wait_until(lambda: "scheduler at" in log.read_text(), "the scheduler")
         address = log.read_text().split("scheduler at ")[1].split(";")[0]
-        wait_until(lambda: "R " in said("squeue", "--noheader", "--format", "%t %j"), "a job", 120)
+        wait_until(lambda: "R " in said("squeue", "--noheader", "--format", "%t %j"), "a job")
         command = run(folder)
         command[command.index(SCHEDULER)] = address
         outcome = campaign(command)
         jobs.send_signal(signal.SIGTERM)
         outcome["ended"] = jobs.wait(60)
-        wait_until(lambda: not said("squeue", "--noheader").strip(), "the end of the job", 60)
+        wait_until(lambda: not said("squeue", "--noheader").strip(), "the end of the job")
         outcome["left"] = said("squeue", "--noheader")
     print(json.dumps(outcome))
 

@@ -23,7 +23,7 @@ from testbed.virtual_kernel import bytecode, kernels
 from testbed.virtual_kernel.machine import Interception, VirtualMachine
 from tests.sim.testbed import test_simulation
 from tests.support.campaign_texts import one_line
-from tests.support.waiting import wait_until
+from tests.support.waiting import HANGS_S, wait_until
 
 STACKS = (*sorted(kernel_tcp.NAMES - kernels.SERIES[0].lacks), "newreno")
 
@@ -136,7 +136,7 @@ def command(folder: Path, *prefix: str) -> list[str]:
 @pytest.mark.slow("test_ordinary_user.py has a user without privileges, who is not root either")
 def test_a_campaign_needs_no_capability(kernel: kernels.Kernel, tmp_path: Path) -> None:
     without = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
-    done = subprocess.run(command(tmp_path, *without), capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(command(tmp_path, *without), capture_output=True, text=True, check=False, timeout=HANGS_S)
     assert done.returncode == 0, done.stdout + done.stderr
     manifests = [json.loads(path.read_text()) for path in tmp_path.rglob("manifest.json")]
     assert [manifest["virtual_kernel"] for manifest in manifests] == [kernel.release]

@@ -13,6 +13,7 @@ import pytest
 
 from testbed.virtual_kernel.kernels import Kernel
 from tests.support.campaign_texts import one_line
+from tests.support.waiting import HANGS_S
 from tests.virtual_kernel.conftest import UID
 
 #: Debian's modules, of which Mininet is one.
@@ -54,7 +55,7 @@ def run(world: Path, home: Path, campaign: str) -> subprocess.CompletedProcess[s
     words: list[str | Path] = ["unshare", "--mount", "sh", "-c", MOUNTED, world, sys.base_prefix]
     words += [sysconfig.get_path("purelib"), home, *user, world / "python" / interpreter]
     words += ["-m", "experiments", "run", "ordinary.yaml", "--results", "results"]
-    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=400)
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=False, timeout=HANGS_S)
 
 
 @pytest.mark.parametrize(

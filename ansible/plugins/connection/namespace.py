@@ -48,7 +48,7 @@ class Connection(ConnectionBase):
                 raise AnsibleConnectionFailure("entering namespaces needs root: run this with sudo")
             if not exists:
                 raise AnsibleConnectionFailure(
-                    f"namespace '{where}' does not exist; './backchannel lab' creates those of a lab, "
+                    f"namespace '{where}' does not exist; './backchannel testbed rehearse' makes those of a lab, "
                     "'ip netns add' creates named ones"
                 )
             self._connected = True

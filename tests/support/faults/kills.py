@@ -223,7 +223,7 @@ class Site:
         else:
             count.findings.append(f"request {number} is {request.state}: {request.message}")
         try:
-            urllib.request.urlopen(address, timeout=20).read()
+            urllib.request.urlopen(address, timeout=PATIENCE_S).read()
         except (OSError, urllib.error.HTTPError) as error:
             count.findings.append(f"the site does not answer: {error}")
         for process in (site, runner):

@@ -160,7 +160,10 @@ def test_the_connection_plugin_enters_a_named_namespace(tmp_path: Path) -> None:
     text = done.stdout + done.stderr
     assert "probe@b" in text
     assert "No such file or directory" in text
-    assert "namespace 'first' does not exist; './backchannel lab' creates those of a lab, 'ip netns add'" in text
+    assert (
+        "namespace 'first' does not exist; './backchannel testbed rehearse' makes those of a lab, 'ip netns add'"
+        in text
+    )
     assert not Path("/run/netns/first").exists()
 
 

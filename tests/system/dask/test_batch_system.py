@@ -112,7 +112,7 @@ def test_a_batch_system_that_takes_no_job_is_named_and_signals_end_the_wait(tmp_
     with (tmp_path / "log").open("w") as out:
         process = subprocess.Popen(words, stdout=out, stderr=subprocess.STDOUT, env=environment)
     log = tmp_path / "log"
-    wait_until(lambda: "scheduler at" in log.read_text() or process.poll() is not None, "the scheduler", 120)
+    wait_until(lambda: "scheduler at" in log.read_text() or process.poll() is not None, "the scheduler")
     if not refuses:
         process.send_signal(number)
     assert process.wait(60) == (1 if refuses else 0), log.read_text()

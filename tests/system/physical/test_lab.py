@@ -366,7 +366,7 @@ def test_a_rehearsal_that_is_ended_from_outside_removes_its_keys(tmp_path: Path,
     path = lab(tmp_path)
     words = [sys.executable, "-m", "experiments", "testbed", "rehearse", "-i", str(path), "--", "sleep", "300"]
     with subprocess.Popen(words, stdin=subprocess.DEVNULL) as rehearsal:
-        wait_until((tmp_path / "known_hosts").exists, "the lab", 60)
+        wait_until((tmp_path / "known_hosts").exists, "the lab")
         rehearsal.terminate()
         assert rehearsal.wait(30) == 128 + signal.SIGTERM
     assert not [name for name in ("key", "key.pub", "known_hosts") if (tmp_path / name).exists()]
