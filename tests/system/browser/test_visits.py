@@ -164,7 +164,9 @@ def test_a_launch_starts_from_a_line_catalogue_guide_or_result(page: Page, addre
     page.get_by_label("The same with").fill("stack=sack")
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_label("overrides, one on each line")).to_have_value("stack=sack")
-    expect(page.locator("#verdict .good")).to_contain_text("6 combinations, 12 runs on the sim backend; 0 with a valid result")
+    expect(page.locator("#verdict .good")).to_contain_text(
+        "6 combinations, 12 runs on the sim backend; 0 with a valid result"
+    )
 
 
 def test_home_shows_what_runs_and_the_latest_runs(page: Page, serve: Callable[[Path], str], tmp_path: Path) -> None:
