@@ -20,7 +20,6 @@ from tests.support.dask_lab import HERE, SCHEDULER, bridge, campaign, run, runni
 from tests.support.postgresql import postgresql
 from tests.support.waiting import wait_until
 
-PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "sinfo")
 #: Without munge, cgroups and accounting, which a node of its own does not need.
 CONFIGURATION = """\
 ClusterName=lab

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,10 @@ import pytest
 
 from testbed import node_binary
 from tests.support.campaign_texts import one_line
-from tests.support.slurm_lab import PROGRAMS
 
 pytestmark = [
     pytest.mark.slow("starts PostgreSQL, Slurm and a Dask cluster"),
     pytest.mark.emulated,
-    pytest.mark.skipif(
-        not all(map(shutil.which, PROGRAMS)), reason="Slurm is not installed: apt install slurmctld slurmd slurm-client"
-    ),
 ]
 
 
