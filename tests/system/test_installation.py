@@ -251,12 +251,14 @@ def image(deb: Path) -> Path:
     return archive
 
 
-#: Starts a program as a user who has subordinate ids, in namespaces that end with it.
+#: Starts a program as a user who has subordinate ids, in namespaces that end with it. The shell stays their first
+#: process: a change of user clears the signal by which the end of unshare is its end.
 AS_A_USER_WITH_IDS = f"""
 for file in passwd subuid subgid; do mount --bind "$1/$file" /etc/$file; done
 mount -t tmpfs none {ROOT}
-exec setpriv --reuid {USER} --regid {USER} --clear-groups env -i HOME="$1" XDG_RUNTIME_DIR="$1" \\
+setpriv --reuid {USER} --regid {USER} --clear-groups env -i HOME="$1" XDG_RUNTIME_DIR="$1" \\
     CONTAINERS_CONF="$1/containers.conf" PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -euc "$2"
+exit
 """
 
 
@@ -303,6 +305,7 @@ def test_one_command_starts_site_and_runner_of_the_image_without_root(image: Pat
             assert 'backchannel_runs{state="valid"} 4' in get(port, "/metrics")
         finally:
             started.kill()
+    wait_until(lambda: not get(port, "/metrics"), "the end of the site", HANGS_S)
 
 
 def configuration(image: Path) -> dict[str, Any]:
