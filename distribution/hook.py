@@ -83,7 +83,7 @@ def _build(root: Path, target: str) -> Path:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"PATH": path, "CARGO_ZIGBUILD_CACHE_DIR": str(folder / "scripts")}
     # Rust's own installer has the library of another processor; a distribution's cargo says what it lacks.
-    if rustup := shutil.which("rustup", path=path):
+    if not target.startswith(platform.machine()) and (rustup := shutil.which("rustup", path=path)):
         subprocess.run([rustup, "--quiet", "target", "add", target], env=environment, check=False)
     if subprocess.run(words, cwd=root, env=environment, check=False).returncode != 0:
         raise ValueError(f"cargo cannot build the node binary for {target}; its messages are above")
