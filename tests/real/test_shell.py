@@ -65,7 +65,7 @@ def test_a_command_runs_behind_the_line_and_is_kept_as_a_run(tmp_path: Path) -> 
     assert state["declared"]["line"]["forward"]["rate_bps"] == 5_000_000
     assert state["links"]["line"]["reverse"]["delivered_packets"] >= 3
     end.touch()
-    output, errors = control.communicate(timeout=90)
+    output, errors = control.communicate(timeout=HANGS_S)
     assert control.returncode == 7, errors
     assert "3 received" in output
     run, folder = only_run(tmp_path)

@@ -52,7 +52,9 @@ class Forked:
         assert starter.stdin is not None
         assert starter.stdout is not None
         self.returncode: int | None = None
-        self._words, self._log, self._answers = words, log, starter.stdout
+        self._words, self._log = words, log
+        # Unbuffered: a buffer would take the status of a short command along with its id, hidden from `select`.
+        self._answers = open(starter.stdout.fileno(), "rb", buffering=0, closefd=False)  # noqa: PTH123, SIM115
         request = {"words": words, "out": str(log), "err": str(err or log), **more}
         starter.stdin.write(json.dumps(request) + "\n")
         starter.stdin.flush()
@@ -65,7 +67,8 @@ class Forked:
     def kill(self) -> None:
         """Ends it at once."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
     def communicate(self, timeout: float | None = None) -> tuple[str, None]:
         """What it wrote, once it has ended.
